@@ -1,0 +1,5 @@
+"""`python -m enginectl`."""
+
+from enginectl.cli.app import main
+
+main()

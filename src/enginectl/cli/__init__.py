@@ -1,0 +1,1 @@
+"""One verb a file. Imports are lazy, so that `--help` answers at once."""

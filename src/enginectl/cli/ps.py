@@ -1,0 +1,48 @@
+"""`enginectl ps`: the engines on this host, as trees."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+
+def ps(
+    json_: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
+    knowledge: Annotated[str, typer.Option(metavar="DIR", help="More engines.")] = "",
+    all_: Annotated[bool, typer.Option("--all", help="Helper processes too.")] = False,
+) -> None:
+    """List engines on this host: pid, engine and version, role, rank, parent, uptime, state."""
+    from enginectl.classify.identify import ranks_of
+    from enginectl.cli import pipeline
+    from enginectl.observe import target
+    from enginectl.render.processes import ProcessLine, render_processes, render_processes_json
+
+    rows = pipeline.knowledge_of(knowledge)
+    packages = pipeline.packages_of(rows)
+    table = target.list_processes(pipeline.Recogniser(rows))
+    lines: list[ProcessLine] = []
+    for root in target.engines_on_host(table):
+        tree = target.tree_of(table, root)
+        versions = {s.engine: target.engine_version(s.pid, packages.get(s.engine, ())) for s in tree if s.engine}
+        depth = {root: 0}
+        for seen in tree:
+            depth[seen.pid] = depth.get(seen.parent_pid, -1) + 1 if seen.pid != root else 0
+            if seen.role == "helper" and not all_:
+                continue
+            lines.append(
+                ProcessLine(
+                    pid=seen.pid,
+                    parent_pid=seen.parent_pid,
+                    depth=depth[seen.pid],
+                    title=seen.title if len(seen.command) < 2 else " ".join(seen.command),
+                    engine=seen.engine or table[root].engine or "",
+                    engine_version=versions.get(seen.engine or table[root].engine) or "",
+                    role=seen.role or "",
+                    ranks=ranks_of(seen.title),
+                    uptime_seconds=max(0.0, time.time() - seen.started_at),
+                    state=seen.state,
+                )
+            )
+    pipeline.write(render_processes_json(lines) if json_ else render_processes(lines, pipeline.terminal_width()), "")

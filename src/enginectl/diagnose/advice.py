@@ -1,0 +1,73 @@
+"""Advice rows -> lines to show: only flags that exist in the running version and are not already at that value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from enginectl.knowledge.loader import Knowledge
+from enginectl.knowledge.schema import Advice
+from enginectl.model.diagnosed import AdviceLine, Culprit
+from enginectl.model.observed import Recording
+
+
+def version_key(text: str) -> tuple[int, ...]:
+    """`0.27.1rc2` -> (0, 27, 1): numbers only, for comparing spans."""
+    return tuple(int(n) for n in re.findall(r"\d+", text.split("+")[0])[:3])
+
+
+def in_span(version: str | None, span: str) -> bool:
+    """Whether `version` lies in `A-B`, `A-` or `-B`; an empty span or an unknown version is not excluded by it."""
+    if not span:
+        return True
+    if not version:
+        return False
+    low, _, high = span.partition("-")
+    key = version_key(version)
+    return (not low or key >= version_key(low)) and (not high or key <= version_key(high))
+
+
+def _flags(recording: Recording) -> dict[str, str]:
+    flags: dict[str, str] = {}
+    for fact in recording.processes:
+        for flag, value in fact.flags.items():
+            flags.setdefault(flag, value)
+    return flags
+
+
+def _rows(knowledge: Knowledge, engine: str | None, advice_id: str) -> list[Advice]:
+    own = knowledge.advice.get(engine or "", ())
+    return [row for row in (*own, *knowledge.advice.get("general", ())) if row.id == advice_id]
+
+
+def advice_lines(
+    knowledge: Knowledge,
+    recording: Recording,
+    ids: Sequence[str],
+    *,
+    engine: str | None,
+    version: str | None,
+    culprit: Culprit | None,
+) -> tuple[AdviceLine, ...]:
+    """The advice that applies here, in the rule's order, each id once."""
+    flags = _flags(recording)
+    pid = recording.target_pid or (culprit.pid if culprit else None) or 0
+    words = {"pid": pid, "culprit_pid": (culprit.pid if culprit and culprit.pid else pid)}
+    lines: list[AdviceLine] = []
+    for advice_id in dict.fromkeys(ids):
+        for row in _rows(knowledge, engine, advice_id):
+            if row.flag and (not in_span(version, row.versions) or flags.get(row.flag) == (row.value or "true")):
+                continue
+            lines.append(
+                AdviceLine(
+                    id=row.id, text=_fill(row.text, words), expect=_fill(row.expect, words), command=_fill(row.command, words)
+                )
+            )
+            break
+    return tuple(lines)
+
+
+def _fill(text: str, words: dict[str, int]) -> str:
+    for name, value in words.items():
+        text = text.replace("{" + name + "}", str(value))
+    return text

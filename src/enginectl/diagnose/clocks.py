@@ -1,0 +1,242 @@
+"""The engine clock and the device clock over the window, with what a facts file states in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from enginectl.knowledge.loader import Knowledge
+from enginectl.model.observed import CounterSample, GpuSample, Recording, Snapshot
+
+IDLE_POWER_SHARE = 0.25
+"""At 90 % utilisation, less than this share of the power limit with no memory traffic is spinning, not work."""
+
+
+class EngineClock(msgspec.Struct, frozen=True, kw_only=True):
+    """Deltas and last values of the engine's counters; every field is None when it could not be read.
+
+    Rates are per second over the window. `frozen_seconds` is how long no progress counter moved: the window's
+    length when none moved, 0 when one did. `per_engine_frozen` names engines (data-parallel labels) whose own
+    counters stood still although they had requests.
+    """
+
+    running: float | None = None
+    waiting: float | None = None
+    kv_usage_ratio: float | None = None
+    tokens_per_second: float | None = None
+    prompt_tokens_per_second: float | None = None
+    steps_per_second: float | None = None
+    finished_per_second: float | None = None
+    aborted_per_second: float | None = None
+    preemptions_per_second: float | None = None
+    frozen_seconds: float | None = None
+    progress: bool | None = None
+    unanswered_requests: int | None = None
+    unanswered_seconds: float | None = None
+    device_is_cpu: bool | None = None
+    weights_random: bool | None = None
+    steps_total: float | None = None
+    window_seconds: float | None = None
+
+    @property
+    def outstanding(self) -> float | None:
+        """Requests that the engine owes an answer for, by the most pessimistic source; None when none is known."""
+        gauges = [v for v in (self.running, self.waiting) if v is not None]
+        known = [sum(gauges)] if gauges else []
+        if self.unanswered_requests is not None:
+            known.append(float(self.unanswered_requests))
+        return max(known, default=None)
+
+
+class DeviceClock(msgspec.Struct, frozen=True, kw_only=True):
+    """What the devices did over the window. `busy_ratio` counts real work only, `spinning` is heat without work."""
+
+    busy_ratio: float | None = None
+    utilization_ratio: float | None = None
+    power_share: float | None = None
+    memory_activity_ratio: float | None = None
+    spinning: bool | None = None
+    fault: bool | None = None
+
+
+def _sum(counters: Iterable[CounterSample], names: Sequence[str], **labels: str) -> float | None:
+    """Sum over all series of the first name that is present and carries these labels."""
+    rows = list(counters)
+    for name in names:
+        name, _, wanted = name.partition("{")
+        label, _, value = wanted.rstrip("}").replace('"', "").partition("=")
+        hits = [
+            c.value
+            for c in rows
+            if c.name == name
+            and (not label or c.labels.get(label) == value)
+            and all(c.labels.get(k) == v for k, v in labels.items())
+        ]
+        if hits:
+            return sum(hits)
+        if label and any(c.name == name for c in rows):
+            return 0.0
+    return None
+
+
+def _max(counters: Iterable[CounterSample], names: Sequence[str]) -> float | None:
+    rows = list(counters)
+    return next((max(v) for name in names if (v := [c.value for c in rows if c.name == name])), None)
+
+
+def counter_names(knowledge: Knowledge, engine: str | None) -> dict[str, tuple[str, ...]]:
+    """Metric names by meaning for one engine, or for all of them when it is unknown."""
+    if engine in knowledge.engines and engine is not None:
+        return knowledge.engines[engine].counters
+    merged: dict[str, tuple[str, ...]] = {}
+    for row in knowledge.engines.values():
+        for meaning, names in row.counters.items():
+            merged[meaning] = (*merged.get(meaning, ()), *names)
+    return merged
+
+
+def _last(values: Iterable[float | None]) -> float | None:
+    return next((v for v in reversed(list(values)) if v is not None), None)
+
+
+def engine_clock(recording: Recording, knowledge: Knowledge, engine: str | None) -> EngineClock:
+    """The engine clock of one recording.
+
+    Errors: none.  Source: Prometheus text of the engine's /metrics, INET_DIAG, or the facts file.
+    """
+    names = counter_names(knowledge, engine)
+    reads = [(s.offset_seconds, s.counters) for s in recording.snapshots if s.counters]
+    unanswered = [
+        [p.unanswered_requests for p in s.processes if p.unanswered_requests is not None] for s in recording.snapshots
+    ]
+    ages = [p.unanswered_seconds for s in recording.snapshots[-1:] for p in s.processes if p.unanswered_seconds]
+    values: dict[str, float | None] = {}
+    window = None
+    if reads:
+        last = reads[-1][1]
+        values["running"] = _sum(last, names.get("running", ()))
+        values["waiting"] = _sum(last, names.get("waiting", ()))
+        values["kv_usage_ratio"] = _max(last, names.get("kv_usage_ratio", ()))
+        values["steps_total"] = _sum(last, names.get("steps", ()))
+    if len(reads) > 1 and (window := reads[-1][0] - reads[0][0]) > 0:
+        for key, meaning in _RATES.items():
+            before, after = (_sum(r, names.get(meaning, ())) for r in (reads[0][1], reads[-1][1]))
+            # a counter that is not there yet has counted nothing
+            values[key] = None if after is None else max(0.0, after - (before or 0.0)) / window
+    clock = EngineClock(
+        **values,
+        window_seconds=window,
+        unanswered_requests=next((sum(u) for u in reversed(unanswered) if u), None),
+        unanswered_seconds=max(ages, default=None),
+        device_is_cpu=_device_is_cpu(reads[-1][1]) if reads else None,
+        weights_random=any(c.labels.get("weights") == "random" for c in reads[-1][1]) if reads else None,
+    )
+    return _with_stated(_with_progress(clock), recording)
+
+
+_RATES = {
+    "tokens_per_second": "generation_tokens",
+    "prompt_tokens_per_second": "prompt_tokens",
+    "steps_per_second": "steps",
+    "finished_per_second": "finished",
+    "aborted_per_second": "aborted",
+    "preemptions_per_second": "preemptions",
+}
+
+
+def _device_is_cpu(counters: Sequence[CounterSample]) -> bool | None:
+    devices = [c.labels["device"] for c in counters if "device" in c.labels and c.name.endswith("model_info")]
+    return devices[0] == "cpu" if devices else None
+
+
+def _with_progress(clock: EngineClock) -> EngineClock:
+    rates = (
+        clock.tokens_per_second,
+        clock.prompt_tokens_per_second,
+        clock.steps_per_second,
+        clock.finished_per_second,
+    )
+    known = [r for r in rates if r is not None]
+    if not known or clock.window_seconds is None:
+        return clock
+    moved = any(rate > 0 for rate in known)
+    return msgspec.structs.replace(clock, progress=moved, frozen_seconds=0.0 if moved else clock.window_seconds)
+
+
+def _with_stated(clock: EngineClock, recording: Recording) -> EngineClock:
+    stated = recording.stated
+    if stated is None:
+        return clock
+    changes: dict[str, float | bool | int | None] = {}
+    if stated.requests.running is not None:
+        changes["running"] = stated.requests.running
+    if stated.requests.waiting is not None:
+        changes["waiting"] = stated.requests.waiting
+    progress = stated.progress
+    if progress.tokens_per_second is not None:
+        changes |= {"tokens_per_second": progress.tokens_per_second, "progress": progress.tokens_per_second > 0}
+    if progress.tokens_frozen_seconds is not None:
+        frozen = progress.tokens_frozen_seconds
+        changes |= {"frozen_seconds": frozen, "progress": frozen == 0}
+    return msgspec.structs.replace(clock, **changes)
+
+
+def _gpu_series(recording: Recording) -> list[GpuSample]:
+    if recording.stated and recording.stated.gpus:
+        return list(recording.stated.gpus)
+    return [g for s in recording.snapshots for g in s.gpus or ()]
+
+
+def gpu_busy(gpu: GpuSample) -> float | None:
+    """Share of real work in one sample, 0..1: utilisation, discounted when power and memory traffic deny it."""
+    if gpu.sm_activity_ratio is not None:
+        return gpu.sm_activity_ratio
+    if gpu.utilization_percent is None:
+        return None
+    utilization = gpu.utilization_percent / 100
+    return 0.0 if gpu_spins(gpu) else utilization
+
+
+def gpu_spins(gpu: GpuSample) -> bool:
+    """Utilised, but at low power without memory traffic: a spinning kernel or a collective waiting for a peer."""
+    if (gpu.utilization_percent or 0) < 80:
+        return False
+    share = _power_share(gpu)
+    traffic = gpu.memory_activity_percent if gpu.memory_activity_percent is not None else 0
+    if share is None:
+        return gpu.memory_activity_percent == 0
+    return share < IDLE_POWER_SHARE and traffic <= 1
+
+
+def _power_share(gpu: GpuSample) -> float | None:
+    if gpu.power_watts is None or not gpu.power_limit_watts:
+        return None
+    return gpu.power_watts / gpu.power_limit_watts
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if known else None
+
+
+def device_clock(recording: Recording) -> DeviceClock:
+    """The device clock over all GPUs of the recording; all fields None without one."""
+    gpus = _gpu_series(recording)
+    if not gpus:
+        return DeviceClock()
+    return DeviceClock(
+        busy_ratio=_mean(gpu_busy(g) for g in gpus),
+        utilization_ratio=_mean(g.utilization_percent / 100 for g in gpus if g.utilization_percent is not None),
+        power_share=_mean(_power_share(g) for g in gpus),
+        memory_activity_ratio=_mean(
+            g.memory_activity_percent / 100 for g in gpus if g.memory_activity_percent is not None
+        ),
+        spinning=any(gpu_spins(g) for g in gpus),
+        fault=any(g.xid is not None or bool(g.ecc_errors_uncorrected) for g in gpus),
+    )
+
+
+def last_snapshot(recording: Recording) -> Snapshot | None:
+    """The newest snapshot, or None."""
+    return recording.snapshots[-1] if recording.snapshots else None

@@ -1,0 +1,1 @@
+"""What enginectl knows, as data: engines, wait points, rules and advice."""

@@ -1,0 +1,1 @@
+"""The types that flow between the stages: observed facts, classified threads, the diagnosis."""

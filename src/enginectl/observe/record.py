@@ -1,0 +1,297 @@
+"""Runs the collectors into a Recording: who, then several jittered snapshots, counters at both ends."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from enginectl import __version__
+from enginectl.errors import NoSuchProcess
+from enginectl.model.observed import (
+    CounterSample,
+    Endpoint,
+    Gap,
+    GpuSample,
+    ProcessFact,
+    ProcessSample,
+    Recording,
+    Snapshot,
+    ThreadSample,
+)
+from enginectl.observe import children, counters, host, locks, pipes, preflight, shm, sockets, stacks, target, threads
+from enginectl.observe.gpu import GpuReader, open_gpus
+
+Progress = Callable[[str], None]
+PIPE_WCHANS = ("anon_pipe_write", "pipe_write")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What to read and for how long. Times in seconds; `url` is the engine's /metrics, found when empty."""
+
+    duration_seconds: float = 2.0
+    samples: int = 5
+    timeout_seconds: float = 10.0
+    native: bool = False
+    url: str = ""
+    token: str = ""
+    gpu: bool = True
+    only_pid: bool = False
+    redact: bool = True
+
+
+class _Member(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of the tree while it is observed."""
+
+    fact: ProcessFact
+    start_ticks: int
+    has_stack: bool
+
+
+class Observation:
+    """One engine tree under observation. `extend` adds snapshots; `recording` is what was seen so far."""
+
+    def __init__(
+        self,
+        pid: int,
+        settings: Settings,
+        recognise: target.Recognise,
+        packages: dict[str, tuple[str, ...]],
+        ranks_of: Callable[[str], dict[str, int]],
+    ) -> None:
+        self._settings = settings
+        self._target = pid
+        self._began = time.monotonic()
+        self._snapshots: list[Snapshot] = []
+        self._gaps: list[Gap] = []
+        self._redactions: list[str] = []
+        self._notes: list[str] = []
+        self._denied: Gap | None = None
+        self._gpus: GpuReader | None = None
+        self._url = settings.url
+        self._members = self._find_members(recognise, packages, ranks_of)
+        self._preflight()
+        if settings.gpu:
+            self._gpus, gaps = open_gpus()
+            self._gaps += gaps
+        if not self._url:
+            self._url = self._find_url()
+        if stacks.may_raise_priority():
+            self._notes.append("stack samples were taken from a real-time scheduling class")
+
+    def _find_members(
+        self,
+        recognise: target.Recognise,
+        packages: dict[str, tuple[str, ...]],
+        ranks_of: Callable[[str], dict[str, int]],
+    ) -> list[_Member]:
+        wanted = target.require(self._target, recognise)
+        if self._settings.only_pid:
+            tree: Sequence[target.Seen] = (wanted,)
+        else:
+            tree = target.tree_of(target.list_processes(recognise), self._target)
+        members: list[_Member] = []
+        for seen in tree:
+            stat = threads.process_stat(seen.pid)
+            if stat is None:
+                continue
+            fact, taken = target.fact_of(seen, packages, ranks_of(seen.title), redact=self._settings.redact)
+            if taken:
+                self._redactions.append(f"command line of pid {seen.pid}")
+            has_stack = seen.role != "helper" and seen.state not in "ZX"
+            members.append(_Member(fact=fact, start_ticks=stat.start_ticks, has_stack=has_stack))
+        if not members:
+            raise NoSuchProcess(f"pid {self._target} exited while being looked at")
+        return members
+
+    def _preflight(self) -> None:
+        """If attaching will fail, do not try: keep the one gate that is shut and the line that opens it."""
+        first = next((m for m in self._members if m.has_stack), None)
+        if first is None:
+            return
+        check = preflight.preflight(
+            first.fact.pid, py_spy=stacks.find_py_spy(), py_spy_version=stacks.py_spy_version()
+        )
+        if not check.can_attach and check.gate not in ("stopped", "traced"):
+            self._denied = Gap(source="stacks", reason=check.reason, remedy=check.fix)
+            self._gaps.append(self._denied)
+
+    def _pids(self) -> list[int]:
+        return [m.fact.pid for m in self._members]
+
+    def _front_pids(self) -> list[int]:
+        """Processes that may listen for clients: front ends when known, else the whole tree."""
+        fronts = [m.fact.pid for m in self._members if m.fact.role == "frontend"]
+        return fronts or self._pids()
+
+    def _find_url(self) -> str:
+        url, gaps = counters.find_metrics_url(self._front_pids(), timeout_seconds=1.0)
+        self._gaps += gaps
+        return url or ""
+
+    # --- snapshots -------------------------------------------------------------------------------------------
+
+    def extend(self, seconds: float, samples: int, progress: Progress | None = None) -> None:
+        """Take `samples` more snapshots spread over `seconds`, with jitter, counters at both ends.
+
+        Errors: NoSuchProcess when the process that the user named is gone.
+        """
+        start = time.monotonic()
+        for number in range(samples):
+            step = seconds / max(1, samples - 1)
+            jitter = random.uniform(-0.2, 0.2) * step if 0 < number < samples - 1 else 0.0
+            due = start + number * step + jitter
+            if (wait := due - time.monotonic()) > 0:
+                time.sleep(wait)
+            if progress:
+                progress(f"sample {number + 1} of {samples}")
+            ends = number in (0, samples - 1)
+            self._snapshots.append(self._snapshot(with_ends=ends))
+
+    def _snapshot(self, *, with_ends: bool) -> Snapshot:
+        gaps: list[Gap] = []
+        read, endpoint = self._counters(gaps) if with_ends else (None, None)
+        at = time.monotonic()
+        taken_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        before = {m.fact.pid: self._process(m) for m in self._members}
+        dumps = self._dump(before, gaps)
+        samples = [self._merge(before[m.fact.pid], dumps.get(m.fact.pid)) for m in self._members]
+        if with_ends:
+            samples = self._facts(samples, gaps)
+        reading, host_gaps = host.read_host(self._members[0].fact.pid) if with_ends else (None, ())
+        gaps += host_gaps
+        return Snapshot(
+            offset_seconds=at - self._began if self._snapshots else self._start(at),
+            taken_at=taken_at,
+            processes=tuple(samples),
+            gpus=self._gpu(gaps),
+            counters=read,
+            endpoint=endpoint,
+            host=reading,
+            gaps=tuple(dict.fromkeys(gaps)),
+            pause_seconds=max((d.pause_seconds for d in dumps.values()), default=0.0),
+        )
+
+    def _start(self, at: float) -> float:
+        self._began = at
+        return 0.0
+
+    def _process(self, member: _Member) -> ProcessSample:
+        pid = member.fact.pid
+        stat = threads.process_stat(pid)
+        if stat is None or stat.start_ticks != member.start_ticks:
+            if pid == self._target:
+                raise NoSuchProcess(f"pid {pid} exited while being observed")
+            return ProcessSample(pid=pid, os_state="X")
+        rows = threads.read_threads(pid) if stat.state != "Z" else ()
+        return ProcessSample(
+            pid=pid,
+            os_state=stat.state if stat.state in "TtZX" else (rows[0].os_state if rows else stat.state),
+            tracer_pid=threads.tracer_pid(pid) or None,
+            rss_bytes=stat.rss_bytes,
+            cpu_seconds=stat.cpu_seconds,
+            threads=rows,
+        )
+
+    def _dump(self, before: dict[int, ProcessSample], gaps: list[Gap]) -> dict[int, stacks.Dump]:
+        if self._denied is not None:
+            return {}
+        alive = [
+            m.fact.pid for m in self._members if m.has_stack and before[m.fact.pid].os_state not in ("X", "Z", None)
+        ]
+        dumps = stacks.dump(alive, timeout_seconds=self._settings.timeout_seconds, native=self._settings.native)
+        failed = [d for d in dumps if d.gap is not None]
+        if len(failed) == len(dumps) or any(d.error == "permission" for d in failed):
+            gaps += [d.gap for d in failed if d.gap]
+        else:
+            # a child that is no Python process, or that ended meanwhile, is no gap of the engine
+            gaps += [d.gap for d in failed if d.gap and d.error not in ("not-python", "gone")]
+        return {d.pid: d for d in dumps}
+
+    @staticmethod
+    def _merge(sample: ProcessSample, dump: stacks.Dump | None) -> ProcessSample:
+        """Stacks and /proc rows of one process joined by thread id; threads without Python frames are counted."""
+        if dump is None or dump.threads is None:
+            return sample
+        known = {t.tid: t for t in sample.threads}
+        merged: list[ThreadSample] = []
+        for thread in dump.threads:
+            row = known.pop(thread.tid, None)
+            if row is None:
+                merged.append(thread)
+                continue
+            merged.append(
+                msgspec.structs.replace(
+                    row,
+                    name=thread.name or row.name,
+                    active=thread.active,
+                    holds_gil=thread.holds_gil,
+                    frames=thread.frames,
+                )
+            )
+        return msgspec.structs.replace(
+            sample, threads=tuple(merged), native_threads=len(known), stack_seconds=dump.wall_seconds
+        )
+
+    def _facts(self, samples: list[ProcessSample], gaps: list[Gap]) -> list[ProcessSample]:
+        """The slower facts of the host's side, for each process that is alive."""
+        pids = [s.pid for s in samples if s.os_state not in ("X", "Z")]
+        awaited, lock_gaps = locks.read_locks(pids)
+        compiling, child_gaps = children.read_compilers(pids)
+        count, age, socket_gaps = sockets.unanswered(self._front_pids())
+        gaps += [*lock_gaps, *child_gaps, *socket_gaps]
+        front = next((s.pid for s in samples if s.pid in self._front_pids()), None)
+        result: list[ProcessSample] = []
+        for sample in samples:
+            if sample.pid not in pids:
+                result.append(sample)
+                continue
+            space, _, shm_gaps = shm.read_shm(sample.pid)
+            waiting = {t.tid: t.wchan for t in sample.threads if t.wchan in PIPE_WCHANS}
+            blocked, pipe_gaps = pipes.read_pipes(sample.pid, waiting) if waiting else ((), ())
+            gaps += [*shm_gaps, *pipe_gaps]
+            result.append(
+                msgspec.structs.replace(
+                    sample,
+                    shm_free_bytes=space.free_bytes if space else None,
+                    shm_size_bytes=space.size_bytes if space else None,
+                    blocked_pipes=blocked,
+                    awaited_file_locks=awaited.get(sample.pid, ()),
+                    compiler_children=compiling[sample.pid].count if sample.pid in compiling else 0,
+                    unanswered_requests=count if sample.pid == front else None,
+                    unanswered_seconds=age if sample.pid == front else None,
+                )
+            )
+        return result
+
+    def _gpu(self, gaps: list[Gap]) -> tuple[GpuSample, ...] | None:
+        if self._gpus is None:
+            return None
+        samples, gpu_gaps = self._gpus.read(self._pids())
+        gaps += gpu_gaps
+        return samples
+
+    def _counters(self, gaps: list[Gap]) -> tuple[tuple[CounterSample, ...] | None, Endpoint | None]:
+        if not self._url:
+            return None, None
+        read, endpoint, counter_gaps = counters.read_counters(
+            self._url, timeout_seconds=min(2.0, self._settings.timeout_seconds), token=self._settings.token or None
+        )
+        gaps += counter_gaps
+        return read, endpoint
+
+    def recording(self) -> Recording:
+        """Everything seen so far."""
+        return Recording(
+            enginectl_version=__version__,
+            target_pid=self._target,
+            processes=tuple(m.fact for m in self._members),
+            snapshots=tuple(self._snapshots),
+            redactions=tuple(self._redactions),
+            gaps=tuple(self._gaps),
+            notes=tuple(self._notes),
+            wall_seconds=time.monotonic() - self._began,
+        )

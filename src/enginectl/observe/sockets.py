@@ -1,0 +1,298 @@
+"""TCP seen from outside: who listens, and which client connections wait for an answer.
+
+Source: INET_DIAG over netlink (what `ss -tin` shows), `/proc/PID/net/tcp{,6}` where that cannot be had.
+No payload is read and nothing is sent to anybody.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from enginectl.model.observed import Gap
+from enginectl.observe.fds import fd_links, same_namespace, socket_inodes
+
+_SOCK_DIAG_BY_FAMILY = 20
+_NLM_F_REQUEST_DUMP = 0x301
+_NLMSG_ERROR = 2
+_NLMSG_DONE = 3
+_INET_DIAG_INFO = 2
+_ESTABLISHED = 1
+_LISTEN = 10
+_NETLINK_SOCK_DIAG = 4
+_HEADER = struct.Struct("=IHHII")
+_ATTRIBUTE = struct.Struct("=HH")
+_DEADLINE_SECONDS = 0.5
+
+# Offsets in the kernel's struct tcp_info (uapi/linux/tcp.h).
+_LAST_DATA_SENT = 44
+_LAST_DATA_RECV = 52
+_BYTES_RECEIVED = 128
+_BYTES_SENT = 200
+
+
+class Listener(msgspec.Struct, frozen=True):
+    """One listening TCP socket. `pid` is None when the descriptors of the pids could not be read."""
+
+    address: str
+    port: int
+    pid: int | None
+    owner_uid: int
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """One established TCP connection. The two ages are milliseconds before the read."""
+
+    local: tuple[str, int]
+    remote: tuple[str, int]
+    inode: int
+    unread_bytes: int
+    unsent_bytes: int
+    bytes_received: int
+    bytes_sent: int | None
+    received_age_ms: int
+    sent_age_ms: int
+
+    @property
+    def unanswered(self) -> bool:
+        """Something was received and nothing was sent since."""
+        if not self.bytes_received:
+            return False
+        if self.bytes_sent == 0:
+            return True
+        return self.received_age_ms < self.sent_age_ms
+
+
+def listeners(pids: Sequence[int]) -> tuple[tuple[Listener, ...], tuple[Gap, ...]]:
+    """Listening TCP sockets of `pids`.
+
+    Shape: one `Listener` a socket. When descriptors may not be read, those of the same user in the same
+    network namespace with `pid=None`, and a Gap. Errors: none. Source: `/proc/PID/fd`, INET_DIAG.
+    """
+    owners: dict[int, int] = {}
+    unread: list[int] = []
+    for pid in pids:
+        links = fd_links(pid)
+        if links is None:
+            if os.path.exists(f"/proc/{pid}"):
+                unread.append(pid)
+            continue
+        for link in links.values():
+            if link.startswith("socket:["):
+                owners.setdefault(int(link[8:-1]), pid)
+    found: dict[int, Listener] = {}
+    for pid in _one_per_namespace(pids):
+        for address, port, inode, uid in _listening(pid):
+            if inode in owners:
+                found[inode] = Listener(address, port, owners[inode], uid)
+    if not unread:
+        return tuple(found.values()), ()
+    for pid in unread:
+        uid = os.stat(f"/proc/{pid}").st_uid if os.path.exists(f"/proc/{pid}") else -1
+        for address, port, inode, owner in _listening(pid):
+            if owner == uid and inode not in found:
+                found[inode] = Listener(address, port, None, owner)
+    gap = Gap(
+        source="sockets",
+        reason=f"the open files of pid {unread[0]} may not be read, so its ports are not certain",
+        remedy="run enginectl as the same user as the engine, or as root",
+    )
+    return tuple(found.values()), (gap,)
+
+
+def unanswered(
+    pids: Sequence[int], *, ports: Iterable[int] | None = None
+) -> tuple[int | None, float | None, tuple[Gap, ...]]:
+    """Client connections that received a request and were sent nothing since.
+
+    Shape: count and age in seconds of the oldest (None when there is none); `(None, None, gaps)` when it could
+    not be read. `ports` restricts to these listening ports. Connections among `pids`, and our own, do not count.
+    A response that stopped half way is not seen here: its last byte went out after its last came in.
+    Errors: none. Source: INET_DIAG `tcp_info`.
+    """
+    if not pids:
+        return None, None, ()
+    near = [pid for pid in pids if same_namespace(pid, "net") is not False]
+    if not near:
+        return None, None, (foreign_network_gap(pids[0]),)
+    wanted = frozenset(ports) if ports is not None else None
+    gaps: tuple[Gap, ...] = ()
+    if wanted is None:
+        listening, gaps = listeners(near)
+        wanted = frozenset(each.port for each in listening if each.pid is not None)
+        if not wanted and gaps:
+            return None, None, gaps
+    if not wanted:
+        return 0, None, gaps
+    try:
+        connections = read_connections(wanted)
+    except (OSError, TimeoutError, struct.error) as error:
+        reason = f"the kernel gave no TCP diagnostics ({error.__class__.__name__}: {error})"
+        return None, None, (*gaps, Gap(source="sockets", reason=reason, remedy="modprobe tcp_diag on the host"))
+    internal, _ = socket_inodes((*near, os.getpid()))
+    inside = {(each.local, each.remote) for each in connections if each.inode in internal}
+    ages = [
+        each.received_age_ms / 1000
+        for each in connections
+        if each.local[1] in wanted and each.unanswered and (each.remote, each.local) not in inside
+    ]
+    return len(ages), (max(ages) if ages else None), gaps
+
+
+def foreign_network_gap(pid: int) -> Gap:
+    """The Gap for a process whose sockets live in another network namespace."""
+    return Gap(
+        source="sockets",
+        reason=f"pid {pid} is in another network namespace",
+        remedy=f"run enginectl inside its container, or: sudo nsenter -t {pid} -n enginectl doctor --pid {pid}",
+    )
+
+
+def read_connections(ports: frozenset[int]) -> tuple[Connection, ...]:
+    """Established TCP connections with one end at `ports`, both ends when both are on this host.
+
+    Errors: OSError or TimeoutError when the kernel refuses or does not answer in 0.5 s.
+    """
+    found: list[Connection] = []
+
+    def keep(data: bytes, start: int, end: int, family: int) -> None:
+        each = _connection(data, start, end, family, ports)
+        if each is not None:
+            found.append(each)
+
+    _dump(_ESTABLISHED, 1 << (_INET_DIAG_INFO - 1), keep)
+    return tuple(found)
+
+
+def _dump(state: int, extensions: int, keep: Callable[[bytes, int, int, int], None]) -> None:
+    """Ask the kernel for all TCP sockets in `state`; `keep` gets the place of each message."""
+    deadline = time.monotonic() + _DEADLINE_SECONDS
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as link:
+        for family in (socket.AF_INET, socket.AF_INET6):
+            body = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, extensions, 0, 1 << state) + bytes(48)
+            header = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST_DUMP, family, 0)
+            link.send(header + body)
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError("the dump did not end in time")
+                link.settimeout(left)
+                if _messages(link.recv(1 << 17), family, keep):
+                    break
+
+
+def _messages(data: bytes, family: int, keep: Callable[[bytes, int, int, int], None]) -> bool:
+    """Walk one datagram; True when it ends the dump."""
+    offset = 0
+    while offset + _HEADER.size <= len(data):
+        size, kind, _, _, _ = _HEADER.unpack_from(data, offset)
+        if kind == _NLMSG_DONE:
+            return True
+        if kind == _NLMSG_ERROR:
+            number = -struct.unpack_from("=i", data, offset + _HEADER.size)[0]
+            if number:
+                raise OSError(number, os.strerror(number))
+            return True
+        if size < _HEADER.size:
+            raise OSError("torn netlink message")
+        keep(data, offset + _HEADER.size, offset + size, family)
+        offset += (size + 3) & ~3
+    return False
+
+
+def _connection(data: bytes, start: int, end: int, family: int, ports: frozenset[int]) -> Connection | None:
+    """Decode one `inet_diag_msg` with its `tcp_info`; None when the ports do not concern us."""
+    source, destination = struct.unpack_from("!HH", data, start + 4)
+    if source not in ports and destination not in ports:
+        return None
+    width = 4 if family == socket.AF_INET else 16
+    local = _address(family, data[start + 8 : start + 8 + width])
+    remote = _address(family, data[start + 24 : start + 24 + width])
+    unread, unsent, _, inode = struct.unpack_from("=IIII", data, start + 56)
+    offset = start + 72
+    while offset + _ATTRIBUTE.size <= end:
+        size, kind = _ATTRIBUTE.unpack_from(data, offset)
+        if size < _ATTRIBUTE.size:
+            return None
+        if kind == _INET_DIAG_INFO:
+            facts = data[offset + 4 : offset + size]
+            if len(facts) < _BYTES_RECEIVED + 8:
+                return None
+            sent = struct.unpack_from("=Q", facts, _BYTES_SENT)[0] if len(facts) >= _BYTES_SENT + 8 else None
+            return Connection(
+                local=(local, source),
+                remote=(remote, destination),
+                inode=inode,
+                unread_bytes=unread,
+                unsent_bytes=unsent,
+                bytes_received=struct.unpack_from("=Q", facts, _BYTES_RECEIVED)[0],
+                bytes_sent=sent,
+                received_age_ms=struct.unpack_from("=I", facts, _LAST_DATA_RECV)[0],
+                sent_age_ms=struct.unpack_from("=I", facts, _LAST_DATA_SENT)[0],
+            )
+        offset += (size + 3) & ~3
+    return None
+
+
+def _address(family: int, raw: bytes) -> str:
+    """Text of an address; an IPv4 address mapped into IPv6 reads as IPv4."""
+    if family == socket.AF_INET6 and raw[:12] == bytes(10) + b"\xff\xff":
+        return socket.inet_ntop(socket.AF_INET, raw[12:])
+    return socket.inet_ntop(family, raw)
+
+
+def _one_per_namespace(pids: Sequence[int]) -> list[int]:
+    """One pid of each network namespace; those whose namespace is unreadable count as one."""
+    seen: dict[str, int] = {}
+    for pid in pids:
+        try:
+            key = os.readlink(f"/proc/{pid}/ns/net")
+        except OSError:
+            key = "?"
+        if os.path.exists(f"/proc/{pid}"):
+            seen.setdefault(key, pid)
+    return list(seen.values())
+
+
+def _listening(pid: int) -> list[tuple[str, int, int, int]]:
+    """(address, port, inode, uid) of every listening TCP socket in the network namespace of `pid`."""
+    if same_namespace(pid, "net") is False:
+        return _listening_table(pid)
+    rows: list[tuple[str, int, int, int]] = []
+
+    def keep(data: bytes, start: int, end: int, family: int) -> None:
+        width = 4 if family == socket.AF_INET else 16
+        uid, inode = struct.unpack_from("=II", data, start + 64)
+        port = struct.unpack_from("!H", data, start + 4)[0]
+        rows.append((_address(family, data[start + 8 : start + 8 + width]), port, inode, uid))
+
+    try:
+        _dump(_LISTEN, 0, keep)
+    except (OSError, struct.error):
+        return _listening_table(pid)
+    return rows
+
+
+def _listening_table(pid: int) -> list[tuple[str, int, int, int]]:
+    """The same from `/proc/PID/net`, which also works where netlink does not; slower by milliseconds."""
+    rows: list[tuple[str, int, int, int]] = []
+    for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        try:
+            with open(f"/proc/{pid}/net/{name}", encoding="ascii", errors="replace") as file:
+                next(file, None)
+                for line in file:
+                    field = line.split()
+                    if len(field) < 10 or field[3] != "0A":
+                        continue
+                    host, _, port = field[1].partition(":")
+                    words = [int(host[at : at + 8], 16) for at in range(0, len(host), 8)]
+                    raw = b"".join(struct.pack("=I", word) for word in words)
+                    rows.append((_address(family, raw), int(port, 16), int(field[9]), int(field[7])))
+        except (OSError, ValueError):
+            continue
+    return rows

@@ -1,0 +1,57 @@
+"""The facts file (`--facts`): evidence that a dump cannot carry, in TOML."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import BinaryIO
+
+import msgspec
+
+from enginectl.errors import UnreadableInput, UsageError
+from enginectl.model.observed import StatedFacts
+
+MAX_BYTES = 1 << 22
+_UNKNOWN = re.compile(r"unknown field `([^`]+)`")
+_AT = re.compile(r"at `\$\.?([^`]*)`")
+
+
+def parse(text: str, name: str = "the facts file") -> StatedFacts:
+    """Facts of a TOML text.
+
+    Errors: UsageError for text that is no TOML, for a key that does not exist and for a value of the wrong type,
+    each naming the key.
+    """
+    try:
+        return msgspec.convert(tomllib.loads(text), StatedFacts)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{name} is not valid TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"{name}: {_told(str(error))}", fix="The keys are those of `enginectl doctor --help`."
+        ) from None
+
+
+def _told(message: str) -> str:
+    """The message of the decoder with the full path of the key in front."""
+    unknown, at = _UNKNOWN.search(message), _AT.search(message)
+    where = at.group(1) if at else ""
+    if unknown:
+        return f"there is no key `{where + '.' if where else ''}{unknown.group(1)}`"
+    reason = message.split(" - at ")[0]
+    return f"key `{where}`: {reason}" if where else reason
+
+
+def read_facts(name: str, stream: BinaryIO) -> StatedFacts:
+    """Facts of an open file. Errors: as `parse`; UnreadableInput when reading fails."""
+    try:
+        raw = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UnreadableInput(f"{name} cannot be read: {error}") from None
+    if len(raw) > MAX_BYTES:
+        raise UsageError(f"{name} is larger than a facts file can be ({MAX_BYTES >> 20} MiB)")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{name} is not UTF-8 text") from None
+    return parse(text, name)

@@ -1,0 +1,142 @@
+"""The open thread and process of one writer: how they begin, end, follow and complete each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from enginectl.model.observed import Frame, ThreadSample
+from enginectl.read.draft import Draft, cut_parent_chain, merged
+from enginectl.read.tokens import FORMAT_NAMES, OUTERMOST_FIRST, Layout, ProcessHead, Stack, Stamp, ThreadHead
+
+PROFILE_STACKS = 200_000
+"""Different sampled stacks kept of one thread."""
+
+
+class Stacks:
+    """Processes and threads of one writer, in order. `drafts` is whole after `finish`.
+
+    `plain` says that the next frame of the same layout may simply be appended to `frames`.
+    """
+
+    def __init__(self) -> None:
+        self.drafts: list[Draft] = []
+        self.draft = Draft()
+        self.head: ThreadHead | None = None
+        self.frames: list[Frame] = []
+        self.layout = Layout.PYSPY
+        self.plain = False
+        self.used = 0
+        self._indent = 0
+        self._locals = False
+        self._logged = 0
+        self._cut: str | None = None
+        self._symbol = ""
+        self._gap = False
+        self._stamp = Stamp()
+
+    def add_stack(self, stack: Stack) -> None:
+        """Take a sampled stack in, under the thread and process it names."""
+        if stack.process is not None and stack.process.pid != self.draft.pid:
+            self.begin(stack.process, Stamp())
+        self.draft.formats.add(FORMAT_NAMES[Layout.PROFILE])
+        if stack.thread is not None and stack.thread.tid is not None:
+            tid = stack.thread.tid
+            self.draft.thread_names.setdefault(tid, stack.thread.name)
+            held = self.draft.thread_stacks.setdefault(tid, [])
+            if len(held) < PROFILE_STACKS:
+                held.append((stack.frames, stack.weight))
+        elif len(self.draft.stacks) < PROFILE_STACKS:
+            self.draft.stacks[stack.frames] = self.draft.stacks.get(stack.frames, 0.0) + stack.weight
+
+    def _open(self, head: ThreadHead, stamp: Stamp, indent: int) -> None:
+        self.head, self.layout, self._indent = head, head.layout, indent
+        self.frames = []
+        self._logged, self._gap, self._locals, self._cut, self._symbol = 0, False, False, None, ""
+        self.draft.when = self.draft.when or stamp.when
+
+    def close(self) -> None:
+        """End the open thread and keep it."""
+        head, frames = self.head, self.frames
+        self.head, self.frames, self._logged, self._cut = None, [], 0, None
+        if head is None or (head.implied and not frames):
+            return
+        if self.layout in OUTERMOST_FIRST:
+            frames.reverse()
+        whole = len(frames)
+        frames = cut_parent_chain(frames)
+        self.used += whole - len(frames)
+        draft, tid = self.draft, head.tid
+        if tid is None and head.name == "MainThread" and draft.pid is not None and draft.pid not in draft.tids:
+            tid = draft.pid
+        if tid is not None and tid in draft.tids:
+            old = draft.threads[draft.tids[tid]]
+            if self._completes(old, frames):
+                joined = merged(old.frames or (), frames)
+                draft.threads[draft.tids[tid]] = msgspec.structs.replace(old, frames=joined)
+                draft.frames += len(frames)
+                return
+            self._next()
+            self.draft.again = True
+            self.draft.pid, self.draft.title, self.draft.python = draft.pid, draft.title, draft.python
+            self.draft.tags = draft.tags
+            draft = self.draft
+        if tid is None:
+            tid = -1 - len(draft.threads)
+        draft.tids[tid] = len(draft.threads)
+        draft.frames += len(frames)
+        weak = self.layout is Layout.TRACEBACK and not head.adopts and head.tid is None
+        draft.weak = (draft.weak or not draft.threads) and weak
+        implied = head.implied and self.layout in (Layout.PYSPY, Layout.TREE)
+        draft.formats.add("bare" if implied else FORMAT_NAMES[self.layout])
+        if weak and not draft.weak:
+            return
+        draft.threads.append(
+            ThreadSample(tid=tid, name=head.name, active=head.active, holds_gil=head.holds_gil, frames=tuple(frames))
+        )
+
+    def _completes(self, old: ThreadSample, frames: Sequence[Frame]) -> bool:
+        """Whether Python frames follow the C frames of the same gdb thread."""
+        if self.layout not in (Layout.PYBT, Layout.GDB) or "gdb" not in self.draft.formats or not frames:
+            return False
+        return all(f.native for f in old.frames or ()) and not any(f.native for f in frames)
+
+    def begin(self, process: ProcessHead, stamp: Stamp) -> None:
+        """Start a process, or complete the one just announced."""
+        draft = self.draft
+        fresh = (
+            draft.empty
+            and (draft.pid is None or draft.pid == process.pid)
+            and not (process.pid is None and draft.title)
+        )
+        if not fresh:
+            self._next()
+            draft = self.draft
+        draft.pid = process.pid if process.pid is not None else draft.pid
+        draft.title = process.title or draft.title
+        draft.python = process.python or draft.python
+        draft.tags = stamp.tags or draft.tags
+        draft.when = stamp.when or draft.when
+        draft.mentioned = True
+
+    def _next(self) -> None:
+        self._keep()
+        self.draft = Draft()
+
+    def _keep(self) -> None:
+        draft, stamp = self.draft, self._stamp
+        if draft.pid is None and not draft.empty:
+            if stamp.pid is not None:
+                draft.pid, draft.title = stamp.pid, draft.title or stamp.title
+            draft.tags = draft.tags or stamp.tags
+        if draft.pid is None:
+            main = next((t.tid for t in draft.threads if t.name == "MainThread" and 0 < t.tid < 1 << 22), None)
+            draft.pid = main
+        if not draft.empty or draft.python or (draft.pid is not None and "::" in draft.title):
+            self.drafts.append(draft)
+
+    def finish(self) -> None:
+        """End of the text."""
+        self.close()
+        self._next()

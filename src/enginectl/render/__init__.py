@@ -1,0 +1,1 @@
+"""Reports: each module turns one `Diagnosis` into a string."""
