@@ -45,7 +45,8 @@ class EngineCore:
             install_in_runner(self.runner)
         self.runner.warm_up()
         self.input_queue: queue.Queue[Request | AbortRequests | None] = queue.Queue(config.queue_size)
-        self.output_queue: queue.Queue[StepOutputs | None] = queue.Queue(config.queue_size)
+        self.output_queue: queue.Queue[StepOutputs | None] = queue.Queue(
+            config.output_queue_size or config.queue_size)
         self.final_output_queue: WakeQueue[EngineCoreOutputs] = WakeQueue(config.queue_size)
         tokenizer = load_tokenizer(config.model_spec)
         kv_cache = KVCacheManager(self.runner.num_blocks, config.block_size, config.enable_prefix_caching)

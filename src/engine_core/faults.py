@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from engine_core.model import ModelRunner
 
 Driver = Literal["", "stop-engine", "burn-cores", "hold-lock", "feed-weights", "small-shm"]
-_WIDE = {"vocab_size": 151936, "hidden_size": 64, "num_hidden_layers": 1}
+_WIDE = {"vocab_size": 151936, "hidden_size": 16, "num_hidden_layers": 1}
 _LARGE_RESULTS = LoadProfile(kind="token_embed", prompt_tokens=512, shared_tokens=128, concurrency=24)
 
 
@@ -60,18 +60,22 @@ _ROWS = (
           "every step matches the prefix of a huge waiting queue again, and --max-num-seqs is absurd",
           LoadProfile(prompt_tokens=272, shared_tokens=256, batch=1024, concurrency=8), "marked",
           culprit="EngineCoreLoop", engine="watch_schedule_time",
-          overrides={"scheduling_policy": "longest-prefix", "max_num_seqs": 8192, "max_num_batched_tokens": 64}),
+          overrides={"scheduling_policy": "longest-prefix", "max_num_seqs": 8192, "max_num_batched_tokens": 16,
+                     "hf_overrides": {"num_hidden_layers": 1}}),
     Fault("long-detokenize", ("gil-contention",),
           "a plain-Python detokenizer decodes each very long output from its beginning for every token",
-          LoadProfile(kind="generate", prompt_tokens=3000, shared_tokens=2984, max_tokens=4000, concurrency=16,
+          LoadProfile(kind="generate", prompt_tokens=8000, shared_tokens=7990, num_prefixes=1, max_tokens=4000,
+                      concurrency=16,
                       stop=("\n\nQuestion:", "\n\nAnswer:", "</answer>", "<|end|>", "###", "Observation:")),
           "output_processor_dominates", culprit="OutputProcessor", model="qwen3-tiny",
-          overrides={"slow_tokenizer": True, "max_model_len": 8192, "hf_overrides": {"num_hidden_layers": 2}}),
+          overrides={"slow_tokenizer": True, "max_model_len": 16384, "num_gpu_blocks_override": 4096,
+                     "hf_overrides": {"num_hidden_layers": 1, "num_key_value_heads": 1, "head_dim": 32}}),
     Fault("slow-output", ("output-bound",),
           "decoding and log-probabilities over a wide vocabulary take longer than the steps, without the GIL",
-          LoadProfile(kind="generate", prompt_tokens=32, max_tokens=400, logprobs=64, concurrency=16),
+          LoadProfile(kind="generate", prompt_tokens=32, max_tokens=400, logprobs=64, temperature=0.0,
+                      concurrency=16),
           "output_processor_dominates", culprit="OutputProcessor", model="qwen3-tiny",
-          overrides={"hf_overrides": _WIDE, "queue_size": 2, "torch_threads": 1}),
+          overrides={"hf_overrides": _WIDE, "output_queue_size": 2, "torch_threads": 1}),
     Fault("client-stops-reading", ("ipc-send-blocked",),
           "the front end stops reading, and send_multipart of large results reaches the high-water mark",
           _LARGE_RESULTS, "marked_and_ipc_parked", culprit="front end", engine="report_blocked_send",

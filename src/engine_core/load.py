@@ -21,7 +21,7 @@ _WORDS = "the engine waits for a step and a block of tokens to run while many re
 
 @dataclass(frozen=True, slots=True)
 class LoadProfile:
-    """What the clients ask for. Sizes in tokens; `shared_tokens` of each prompt are one of eight prefixes.
+    """What the clients ask for. Sizes in tokens; `shared_tokens` of each prompt are one of `num_prefixes`.
 
     `batch` inputs per request; `drop` closes the connection at once; `giant_tokens` is the size of one
     more request sent after a few others; `remembered` bodies are made once and sent again and again.
@@ -30,9 +30,11 @@ class LoadProfile:
     kind: Literal["embed", "token_embed", "generate"] = "embed"
     prompt_tokens: int = 256
     shared_tokens: int = 0
+    num_prefixes: int = 8
     batch: int = 1
     max_tokens: int = 64
     logprobs: int | None = None
+    temperature: float = 0.8
     stop: tuple[str, ...] = ()
     truncate_prompt_tokens: int | None = None
     concurrency: int = 4
@@ -73,7 +75,7 @@ class LoadGenerator:
         self.recent: deque[tuple[float, float, int]] = deque()
         self.started = time.monotonic()
         self.decoder = msgspec.json.Decoder(_Answer)
-        self.prefixes = [self._token_ids(profile.shared_tokens) for _ in range(8)]
+        self.prefixes = [self._token_ids(profile.shared_tokens) for _ in range(profile.num_prefixes)]
         self.bodies = [self._make_body() for _ in range(profile.remembered)]
         self.session: aiohttp.ClientSession
 
@@ -151,7 +153,7 @@ class LoadGenerator:
         body: dict[str, Any] = {"input": prompts, "encoding_format": "base64", "task": profile.kind}
         if profile.kind == "generate":
             body = {"prompt": prompts, "max_tokens": profile.max_tokens, "ignore_eos": True, "stop": profile.stop,
-                    "logprobs": profile.logprobs, "temperature": 0.8, "seed": self.random.randrange(1 << 30)}
+                    "logprobs": profile.logprobs, "temperature": profile.temperature, "seed": self.random.randrange(1 << 30)}
         body["truncate_prompt_tokens"] = profile.truncate_prompt_tokens
         return msgspec.json.encode(body)
 

@@ -124,44 +124,49 @@ class ModelRunner:
     def _prepare_inputs(self, scheduled: list[ScheduledRequest]) -> ModelInputs:
         input_ids: list[int] = []
         positions: list[int] = []
-        slots: list[list[int]] = []
+        mapping: list[int] = []
+        size = self.config.block_size
         for item in scheduled:
-            until = item.start + item.num_tokens
-            input_ids += item.request.token_ids[item.start : until]
-            positions += range(item.start, until)
-            slots.append(self._slots(item.request, until))
-        mapping = [slot for item, row in zip(scheduled, slots, strict=True) for slot in row[item.start :]]
+            span = range(item.start, item.start + item.num_tokens)
+            input_ids += item.request.token_ids[span.start : span.stop]
+            positions += span
+            blocks = item.request.blocks
+            mapping += [blocks[index // size].block_id * size + index % size for index in span]
         metadata = AttentionMetadata(self._tensor(positions), self._tensor(mapping), self.kv_cache)
-        self._add_spans(metadata, scheduled, slots)
+        self._add_spans(metadata, scheduled)
         return ModelInputs(self._tensor(input_ids), metadata)
 
-    def _slots(self, request: Request, until: int) -> list[int]:
-        size = self.config.block_size
-        return [block.block_id * size + offset for block in request.blocks for offset in range(size)][:until]
+    def _slots(self, requests: list[Request]) -> Tensor:
+        """Slots of whole requests from their block tables: (requests, most tokens), padded with slots of block 0."""
+        longest = max(len(request.blocks) for request in requests)
+        tables = torch.tensor([[block.block_id for block in request.blocks] + [0] * (longest - len(request.blocks))
+                               for request in requests], device=self.device)
+        offsets = torch.arange(self.config.block_size, device=self.device)
+        return (tables[:, :, None] * self.config.block_size + offsets).flatten(1)
 
     def _tensor(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
 
-    def _add_spans(self, metadata: AttentionMetadata, scheduled: list[ScheduledRequest],
-                   slots: list[list[int]]) -> None:
-        decode_rows, decode_slots, end = [], [], 0
-        for item, row in zip(scheduled, slots, strict=True):
+    def _add_spans(self, metadata: AttentionMetadata, scheduled: list[ScheduledRequest]) -> None:
+        decodes: list[ScheduledRequest] = []
+        rows, end = [], 0
+        for item in scheduled:
             start, end = end, end + item.num_tokens
             if item.num_tokens == 1 and item.start > 0:
-                decode_rows.append(start)
-                decode_slots.append(row)
+                rows.append(start)
+                decodes.append(item)
                 continue
-            mask = None
+            length, mask = item.start + item.num_tokens, None
             if item.start > 0:
-                queries = torch.arange(item.start, len(row), device=self.device)
-                mask = torch.arange(len(row), device=self.device)[None] <= queries[:, None]
-            metadata.prefills.append(PrefillSpan(start, end, self._tensor(row), mask))
-        if decode_rows:
-            lengths = self._tensor([len(row) for row in decode_slots])
-            longest = max(map(len, decode_slots))
-            metadata.decode_rows = self._tensor(decode_rows)
-            metadata.decode_slots = torch.tensor([row + [0] * (longest - len(row)) for row in decode_slots],
-                                                 dtype=torch.int64, device=self.device)
+                queries = torch.arange(item.start, length, device=self.device)
+                mask = torch.arange(length, device=self.device)[None] <= queries[:, None]
+            slots = self._slots([item.request])[0, :length]
+            metadata.prefills.append(PrefillSpan(start, end, slots, mask))
+        if decodes:
+            lengths = self._tensor([item.start + 1 for item in decodes])
+            longest = max(item.start + 1 for item in decodes)
+            metadata.decode_rows = self._tensor(rows)
+            metadata.decode_slots = self._slots([item.request for item in decodes])[:, :longest]
             metadata.decode_mask = (torch.arange(longest, device=self.device)[None] < lengths[:, None])[:, None, None]
 
     def _model_forward(self, inputs: ModelInputs) -> Tensor:

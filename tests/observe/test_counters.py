@@ -391,7 +391,8 @@ def test_find_as_a_user_who_may_not_read_the_open_files_takes_the_port_of_the_co
         look = f"""
 import json
 from enginectl.observe.counters import find_metrics_url
-print(json.dumps(find_metrics_url([{child.pid}])))
+url, gaps = find_metrics_url([{child.pid}])
+print(json.dumps([url, str(gaps)]))
 """
         done = subprocess.run(
             [*["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"], sys.executable, "-c", look],
@@ -405,7 +406,7 @@ print(json.dumps(find_metrics_url([{child.pid}])))
             pytest.skip(f"another user cannot start this Python: {done.stderr[-200:]}")
         url, gaps = json.loads(done.stdout)
         assert url == f"http://127.0.0.1:{port}/metrics"
-        assert "may not be read" in str(gaps)
+        assert "may not be read" in gaps
     finally:
         child.kill()
         child.wait()

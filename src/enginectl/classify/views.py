@@ -22,7 +22,6 @@ MOVED_CPU_RATIO = 0.02
 """Below this share of a core a thread counts as not moving, if its stack stands still as well."""
 
 
-
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """One sample of one thread, matched."""
 
@@ -182,7 +181,9 @@ def _activity(running_ratio: float | None) -> Activity:
     return Activity.RUNNING if running_ratio >= 0.5 else Activity.WAITING
 
 
-def _looks(matcher: Matcher, role: str | None, timeline: Sequence[tuple[float, ProcessSample]]) -> dict[int, list[Look]]:
+def _looks(
+    matcher: Matcher, role: str | None, timeline: Sequence[tuple[float, ProcessSample]]
+) -> dict[int, list[Look]]:
     """All matched samples of one process, per thread id."""
     looks: dict[int, list[Look]] = {}
     for at, sample in timeline:

@@ -47,13 +47,31 @@ app.command(
 )(run_demo.run_demo)
 
 
+def spread_from(argv: list[str]) -> list[str]:
+    """`--from A B C` -> `--from A --from B --from C`: option parsers take one value each."""
+    result: list[str] = []
+    spreading = False
+    for word in argv:
+        if word == "--from":
+            spreading = True
+            continue
+        if spreading and (word == "-" or not word.startswith("-")):
+            result += ["--from", word]
+            continue
+        if spreading and result[-2:-1] != ["--from"]:
+            result.append("--from")
+        spreading = False
+        result.append(word)
+    return result
+
+
 def main() -> None:
     """Entry point: every failure is one line on stderr and the exit code of its class."""
     from enginectl.errors import EnginectlError
 
     verbose = "-v" in sys.argv[1:] or "--verbose" in sys.argv[1:]
     try:
-        app()
+        app(args=spread_from(sys.argv[1:]))
     except EnginectlError as error:
         print(f"enginectl: {error.message}", file=sys.stderr)
         if error.fix:

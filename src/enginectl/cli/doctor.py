@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -36,10 +36,15 @@ def doctor(
     pid: Annotated[int | None, typer.Option(help="Any process of the engine: its whole tree is diagnosed.")] = None,
     name: Annotated[str, typer.Option(metavar="REGEX", help="The engine whose title or command line matches.")] = "",
     from_: Annotated[
-        list[Path] | None, typer.Option("--from", metavar="FILE", help="Saved dumps or recordings, in time order; - is stdin.")
+        list[Path] | None,
+        typer.Option("--from", metavar="FILE", help="Saved dumps or recordings, in time order; - is stdin."),
     ] = None,
-    facts: Annotated[Path | None, typer.Option(metavar="FILE", help="TOML with facts that a dump cannot carry.")] = None,
-    same_process: Annotated[bool, typer.Option(help="Dumps without a pid are samples of one process, not peers.")] = False,
+    facts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML with facts that a dump cannot carry.")
+    ] = None,
+    same_process: Annotated[
+        bool, typer.Option(help="Dumps without a pid are samples of one process, not peers.")
+    ] = False,
     only_pid: Annotated[bool, typer.Option(help="Look at this one process only.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     format_: Annotated[Format, typer.Option("--format", help="Form of the report.")] = Format.TEXT,
@@ -83,7 +88,9 @@ def doctor(
         target = pid if pid is not None else pipeline.choose_pid(rows, name)
         recording, diagnosis = _observe(target, settings, rows, confirm=not no_confirm, quiet=quiet)
     form = Format.JSON if json_ else format_
-    pipeline.write(_render(diagnosis, recording, rows, form, pipeline.use_color(no_color) and not output, verbose), output)
+    pipeline.write(
+        _render(diagnosis, recording, rows, form, pipeline.use_color(no_color) and not output, verbose), output
+    )
     raise typer.Exit(pipeline.exit_code(diagnosis, fail_on.value))
 
 
@@ -96,13 +103,16 @@ def _observe(
     from enginectl.observe.record import Observation, Settings
 
     assert isinstance(settings, Settings)
-    observation = Observation(
-        pid, settings, pipeline.Recogniser(knowledge), pipeline.packages_of(knowledge), ranks_of
-    )
+    observation = Observation(pid, settings, pipeline.Recogniser(knowledge), pipeline.packages_of(knowledge), ranks_of)
     observation.extend(settings.duration_seconds, settings.samples)
     recording = observation.recording()
     diagnosis = pipeline.diagnosed(recording, knowledge)
-    if confirm and settings.samples > 1 and pipeline.needs_confirmation(diagnosis):
+    if confirm and settings.samples > 1 and pipeline.needs_more_samples(diagnosis):
+        pipeline.note("close call; taking some more samples", quiet=quiet)
+        observation.extend(pipeline.MORE_SECONDS, pipeline.MORE_SAMPLES)
+        recording = observation.recording()
+        diagnosis = pipeline.diagnosed(recording, knowledge)
+    elif confirm and settings.samples > 1 and pipeline.needs_confirmation(diagnosis):
         first = f"looks like {diagnosis.verdict.finding}" if diagnosis.verdict.outcome == "decided" else "not clear yet"
         pipeline.note(f"{first}; looking {pipeline.CONFIRM_SECONDS:.0f} s longer to be sure", quiet=quiet)
         observation.extend(pipeline.CONFIRM_SECONDS, pipeline.CONFIRM_SAMPLES)
@@ -124,23 +134,24 @@ def _require_engine(pid: int, diagnosis: Diagnosis, knowledge: Knowledge) -> Non
 
 def _read(files: list[Path], facts: Path | None, same_process: bool) -> Recording:
     """Saved evidence as a recording. Errors: UsageError for a file that is not there."""
+    import contextlib
     import sys
 
     from enginectl.errors import UsageError
-    from enginectl.read import read
-    from enginectl.read.facts import read_facts
+    from enginectl.read import read, read_facts
 
-    stated = read_facts(facts) if facts else None
-    sources = []
-    for path in files:
-        if str(path) == "-":
-            sources.append(("stdin", sys.stdin.buffer))
-            continue
-        try:
-            sources.append((path.name, path.open("rb")))
-        except OSError as error:
-            raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    return read(sources, facts=stated, same_process=same_process)
+    with contextlib.ExitStack() as stack:
+
+        def opened(path: Path) -> tuple[str, BinaryIO]:
+            if str(path) == "-":
+                return "stdin", sys.stdin.buffer
+            try:
+                return path.name, stack.enter_context(path.open("rb"))
+            except OSError as error:
+                raise UsageError(f"cannot read {path}: {error.strerror}") from error
+
+        stated = read_facts(*opened(facts)) if facts else None
+        return read([opened(path) for path in files], facts=stated, same_process=same_process)
 
 
 def _render(

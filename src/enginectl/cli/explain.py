@@ -8,7 +8,9 @@ import typer
 
 
 def explain(
-    what: Annotated[str, typer.Argument(metavar="CODE|FINDING|WAIT-POINT", help="EC401, scheduler-bound, or a wait point.")],
+    what: Annotated[
+        str, typer.Argument(metavar="CODE|FINDING|WAIT-POINT", help="EC401, scheduler-bound, or a wait point.")
+    ],
     knowledge: Annotated[str, typer.Option(metavar="DIR", help="More rules and wait points.")] = "",
 ) -> None:
     """Show the page of one finding or one wait point."""

@@ -19,6 +19,8 @@ CERTAIN = frozenset({"process-stopped", "engine-exited", "worker-lost", "thread-
 """Findings that a longer look cannot change."""
 CONFIRM_SECONDS = 10.0
 CONFIRM_SAMPLES = 6
+MORE_SECONDS = 3.0
+MORE_SAMPLES = 9
 
 
 def note(text: str, *, quiet: bool = False) -> None:
@@ -63,7 +65,9 @@ def choose_pid(knowledge: Knowledge, name: str = "") -> int:
         except re.error as error:
             raise UsageError(f"--name {name}: {error}") from error
         roots = tuple(
-            r for r in roots if any(pattern.search(f"{s.title} {' '.join(s.command)}") for s in target.tree_of(table, r))
+            r
+            for r in roots
+            if any(pattern.search(f"{s.title} {' '.join(s.command)}") for s in target.tree_of(table, r))
         )
     if not roots:
         raise NotAnEngine("no engine is running on this host" + (f" that matches {name!r}" if name else ""))
@@ -83,6 +87,22 @@ def needs_confirmation(diagnosis: Diagnosis) -> bool:
         or diagnosis.engine_counters.get("unanswered_requests", 0.0) > 0
     )
     return verdict.state == "hung" or verdict.outcome == "undecided" or frozen
+
+
+def needs_more_samples(diagnosis: Diagnosis) -> bool:
+    """Whether the verdict rests on a share of few stack samples that lies near its own or another rule's threshold."""
+    if diagnosis.verdict.state not in ("busy", "slow") or diagnosis.cost.samples > 10:
+        return False
+    shares = [
+        e for r in diagnosis.rules for e in r.evidence if e.unit == "ratio" and e.fact.startswith(("role.wait", "gil."))
+    ]
+    return any(
+        isinstance(e.value, float)
+        and isinstance(e.threshold, float)
+        and e.value > 0.15
+        and abs(e.value - e.threshold) < 0.3
+        for e in shares
+    )
 
 
 def exit_code(diagnosis: Diagnosis, fail_on: str) -> int:

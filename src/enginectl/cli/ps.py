@@ -38,7 +38,7 @@ def ps(
                     depth=depth[seen.pid],
                     title=seen.title if len(seen.command) < 2 else " ".join(seen.command),
                     engine=seen.engine or table[root].engine or "",
-                    engine_version=versions.get(seen.engine or table[root].engine) or "",
+                    engine_version=versions.get(seen.engine or table[root].engine or "") or "",
                     role=seen.role or "",
                     ranks=ranks_of(seen.title),
                     uptime_seconds=max(0.0, time.time() - seen.started_at),

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
-READY_SECONDS = 120.0
+from enginectl.cli.demo_process import Demo
+
 LOOKS = 2
 """A verdict that is not the expected one may be looked at once more: the engineer at the console would."""
 
@@ -48,62 +46,12 @@ def fault_table() -> list[Row]:
     return [Row(raw) for raw in json.loads(done.stdout)]
 
 
-class Demo:
-    """One `run-demo` child with a fault, told apart by its events."""
-
-    def __init__(self, fault: str) -> None:
-        argv = [sys.executable, "-m", "engine_core", "--fault", fault, "--json-events"]
-        self.child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
-        self.pid = 0
-        self.url = ""
-
-    def _events(self, deadline: float) -> Iterator[dict[str, Any]]:
-        import selectors
-
-        assert self.child.stdout is not None
-        os.set_blocking(self.child.stdout.fileno(), False)
-        buffer = b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.child.stdout, selectors.EVENT_READ)
-            while time.monotonic() < deadline:
-                if not selector.select(timeout=0.5):
-                    continue
-                chunk = self.child.stdout.read() or b""
-                if not chunk and self.child.poll() is not None:
-                    return
-                buffer += chunk
-                *lines, buffer = buffer.split(b"\n")
-                yield from (json.loads(line) for line in lines if line.startswith(b"{"))
-
-    def wait_for_fault(self) -> bool:
-        """Whether the fault's condition came to hold within the limit."""
-        for event in self._events(time.monotonic() + READY_SECONDS):
-            if "engine_pid" in event:
-                self.pid = int(event["engine_pid"])
-                self.url = str(event.get("url", self.url))
-            if event.get("event") == "fault-active":
-                return True
-        return False
-
-    def stop(self) -> None:
-        """End the child; it ends its own children."""
-        if self.child.poll() is None:
-            self.child.send_signal(signal.SIGTERM)
-            try:
-                self.child.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                self.child.kill()
-                self.child.wait()
-        if self.child.stdout:
-            self.child.stdout.close()
-
-
 def diagnose_row(row: Row) -> None:
     """Run one fault and diagnose it like a user would: by pid, in a process of its own."""
     began = time.monotonic()
     demo = Demo(row.name)
     try:
-        if not demo.wait_for_fault():
+        if not demo.wait_for("fault-active"):
             row.found = "(the fault did not take hold)"
             return
         for _ in range(LOOKS):

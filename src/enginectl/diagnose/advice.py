@@ -60,7 +60,10 @@ def advice_lines(
                 continue
             lines.append(
                 AdviceLine(
-                    id=row.id, text=_fill(row.text, words), expect=_fill(row.expect, words), command=_fill(row.command, words)
+                    id=row.id,
+                    text=_fill(row.text, words),
+                    expect=_fill(row.expect, words),
+                    command=_fill(row.command, words),
                 )
             )
             break

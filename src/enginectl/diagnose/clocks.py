@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -111,15 +112,16 @@ def engine_clock(recording: Recording, knowledge: Knowledge, engine: str | None)
         [p.unanswered_requests for p in s.processes if p.unanswered_requests is not None] for s in recording.snapshots
     ]
     ages = [p.unanswered_seconds for s in recording.snapshots[-1:] for p in s.processes if p.unanswered_seconds]
-    values: dict[str, float | None] = {}
-    window = None
+    values: dict[str, Any] = {}
+    window: float | None = None
     if reads:
         last = reads[-1][1]
         values["running"] = _sum(last, names.get("running", ()))
         values["waiting"] = _sum(last, names.get("waiting", ()))
         values["kv_usage_ratio"] = _max(last, names.get("kv_usage_ratio", ()))
         values["steps_total"] = _sum(last, names.get("steps", ()))
-    if len(reads) > 1 and (window := reads[-1][0] - reads[0][0]) > 0:
+    if len(reads) > 1 and reads[-1][0] > reads[0][0]:
+        window = reads[-1][0] - reads[0][0]
         for key, meaning in _RATES.items():
             before, after = (_sum(r, names.get(meaning, ())) for r in (reads[0][1], reads[-1][1]))
             # a counter that is not there yet has counted nothing

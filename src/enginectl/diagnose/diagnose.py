@@ -41,7 +41,7 @@ def diagnose(recording: Recording, knowledge: Knowledge) -> Diagnosis:
     answers = evaluate_all(measures, tuple(rules.values()))
     summaries = {a.code: summary_of(rules[a.code], a, measures) for a in answers}
     verdict = choose(answers, rules, measures, summaries)
-    fired = [a for a in answers if a.outcome is Outcome.FIRED]
+    fired = [a for a in answers if a.outcome is Outcome.FIRED and _adds(rules[a.code], verdict.code)]
     findings = [_finding(measures, rules[a.code], a, summaries[a.code]) for a in fired]
     if verdict.code not in {f.code for f in findings}:
         rule = rules[verdict.code]
@@ -71,6 +71,11 @@ def diagnose(recording: Recording, knowledge: Knowledge) -> Diagnosis:
         rules=answers,
         buckets=_bucket_lines(measures),
     )
+
+
+def _adds(rule: Rule, verdict_code: str) -> bool:
+    """Whether a fired rule says anything beside the verdict: a state of rest or work adds nothing to another one."""
+    return rule.id == verdict_code or rule.severity != "info"
 
 
 _FIELD = re.compile(r"\{([a-z_.]+)(?:\|([^|{}]*))?(?:\|([^{}]*))?\}")
@@ -142,7 +147,9 @@ def _finding(measures: Measures, rule: Rule, answer: RuleVerdict, summary: str) 
 
 def _chain(measures: Measures) -> tuple[ChainLink, ...]:
     edges = {e.waiter: e for e in measures.topology.edges}
-    nodes: Sequence[tuple[int, int]] = measures.topology.cycles[0] if measures.topology.cycles else measures.topology.chain
+    nodes: Sequence[tuple[int, int]] = (
+        measures.topology.cycles[0] if measures.topology.cycles else measures.topology.chain
+    )
     links: list[ChainLink] = []
     for node in nodes:
         thread = measures.by_node[node]
@@ -178,9 +185,7 @@ def _thread_row(thread: ThreadView) -> ThreadRow:
         cpu_ratio=thread.cpu_ratio,
         gil_ratio=thread.gil_ratio,
         runqueue_ratio=thread.runqueue_ratio,
-        frames=tuple(
-            f"{f.function} ({f.file}{f':{f.line}' if f.line else ''})" for f in thread.frames[:SHOWN_FRAMES]
-        ),
+        frames=tuple(f"{f.function} ({f.file}{f':{f.line}' if f.line else ''})" for f in thread.frames[:SHOWN_FRAMES]),
     )
 
 

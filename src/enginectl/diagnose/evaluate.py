@@ -47,12 +47,10 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _place(wait: str) -> str:
+    """The wait selector in words: `kind:schedule|kv-allocate` becomes `schedule, kv-allocate`."""
     head, _, tail = wait.partition(":")
-    if head == "class":
-        return "a place of class " + " or ".join(tail.split("|"))
-    if head == "kind":
-        return " or ".join(tail.split("|")).replace("-", " ")
-    return wait
+    names = ", ".join((tail or wait).split("|"))
+    return f"a place of class {names}" if head == "class" else names
 
 
 def check(measures: Measures, condition: Condition) -> Checked:

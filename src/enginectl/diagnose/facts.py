@@ -44,12 +44,12 @@ def _present(m: Measures, of: str, wait: str) -> Value:
     return bool(m.select(of))
 
 
-@_fact("role.wait_ratio", "ratio", "stacks", "share of samples in which {of} stood at {wait}")
+@_fact("role.wait_ratio", "ratio", "stacks", "share of samples with {of} in {wait}")
 def _wait_ratio(m: Measures, of: str, wait: str) -> Value:
     return best(m.wait_share(t, wait) for t in m.select(of))
 
 
-@_fact("role.wait_ratio_least", "ratio", "stacks", "the same, for the thread of {of} that stood there least")
+@_fact("role.wait_ratio_least", "ratio", "stacks", "share of samples with the least busy {of} in {wait}")
 def _wait_ratio_least(m: Measures, of: str, wait: str) -> Value:
     shares = [s for t in m.select(of) if (s := m.wait_share(t, wait)) is not None]
     return min(shares, default=None)
@@ -70,7 +70,12 @@ def _gil_ratio(m: Measures, of: str, wait: str) -> Value:
     return best(t.gil_ratio for t in m.select(of))
 
 
-@_fact("role.gil_wait_ratio", "ratio", "stacks", "share of samples in which {of} stood still while another thread held the GIL")
+@_fact(
+    "role.gil_wait_ratio",
+    "ratio",
+    "stacks",
+    "share of samples in which {of} stood still while another thread held the GIL",
+)
 def _gil_wait_ratio(m: Measures, of: str, wait: str) -> Value:
     return best(t.gil_wait_ratio for t in m.select(of))
 

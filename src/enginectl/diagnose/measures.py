@@ -72,25 +72,36 @@ class Measures:
     @functools.cached_property
     def stack_samples(self) -> int:
         """Snapshots that carry at least one stack."""
-        return sum(
-            any(t.frames is not None for p in s.processes for t in p.threads) for s in self.recording.snapshots
-        )
+        return sum(any(t.frames is not None for p in s.processes for t in p.threads) for s in self.recording.snapshots)
 
     def select(self, of: str) -> tuple[ThreadView, ...]:
-        """Threads by selector: a role, `process-role:thread-role`, `any`, `engine`, `core`, `stray` or `sink`."""
+        """Threads by selector.
+
+        Shape: a role, `process-role:thread-role`, or `any`, `engine`, `core`, `loop`, `stray`, `sink`; `at:WAIT`
+        selects the threads that stood at these places in most samples.
+        """
         if of in ("", "any"):
             return self.threads
         if of == "engine":
             return tuple(t for t in self.threads if t.role in ENGINE_ROLES)
         if of == "core":
             return tuple(
-                t for p in self.topology.processes if p.role in CORE_PROCESSES for t in p.threads if t.role in ENGINE_ROLES
+                t
+                for p in self.topology.processes
+                if p.role in CORE_PROCESSES
+                for t in p.threads
+                if t.role in ENGINE_ROLES
             )
+        if of == "loop":
+            return tuple(t for t in self.threads if t.role in ("engine-loop", "worker-loop"))
         if of == "stray":
             return tuple(t for t in self.threads if t.role in ("helper", "monitor") and t.frames)
         if of == "sink":
             node = self.topology.chain[-1] if self.topology.chain else None
             return (self.by_node[node],) if node else ()
+        if of.startswith("at:"):
+            wait = of.removeprefix("at:")
+            return tuple(t for t in self.threads if (self.wait_share(t, wait) or 0.0) >= 0.5)
         process_role, _, thread_role = of.rpartition(":")
         return tuple(
             t

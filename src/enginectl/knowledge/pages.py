@@ -37,7 +37,9 @@ def rule_page(rule: Rule, knowledge: Knowledge) -> str:
     known = [advice[i] for i in rule.advice if i in advice]
     if known:
         lines += ["", "## What to do", ""]
-        lines += [f"{n}. {row.text}" + (f" Expect: {row.expect}." if row.expect else "") for n, row in enumerate(known, 1)]
+        lines += [
+            f"{n}. {row.text}" + (f" Expect: {row.expect}." if row.expect else "") for n, row in enumerate(known, 1)
+        ]
     return "\n".join(lines) + "\n"
 
 

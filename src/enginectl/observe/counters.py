@@ -192,9 +192,9 @@ def _ask_all(urls: Sequence[str], timeout_seconds: float, *, try_tls: bool) -> l
 
         threads = [threading.Thread(target=ask, args=pair, daemon=True) for pair in enumerate(group)]
         for thread in threads:
-            thread.start()
+            _start(thread)
         for thread in threads:
-            thread.join(2 * timeout_seconds + 1.0)
+            _join(thread, 2 * timeout_seconds + 1.0)
         answers += [each for each in slots if each is not None]
     return answers
 
@@ -211,6 +211,19 @@ def _read(url: str, timeout_seconds: float, token: str | None) -> _Answer:
         else:
             state, detail = "garbage", "not Prometheus text"
     return samples, Endpoint(url=_without_secrets(url), state=state, seconds=round(seconds, 4), detail=detail)
+
+
+def _start(thread: threading.Thread) -> None:
+    """Start it, or do its work here where no more threads may be made."""
+    try:
+        thread.start()
+    except RuntimeError:
+        thread.run()
+
+
+def _join(thread: threading.Thread, seconds: float) -> None:
+    if thread.ident is not None:
+        thread.join(seconds)
 
 
 _Fetched = tuple[str, str, bytes]
@@ -238,8 +251,8 @@ def _bounded(work: Callable[[], _Fetched], timeout_seconds: float) -> _Fetched:
             result.append(("unreachable", os.strerror(error.errno) if error.errno else str(error), b""))
 
     thread = threading.Thread(target=attempt, daemon=True)
-    thread.start()
-    thread.join(timeout_seconds + 0.25)
+    _start(thread)
+    _join(thread, timeout_seconds + 0.25)
     return result[0] if result else ("timeout", "", b"")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 
 
 def fd_links(pid: int) -> dict[int, str] | None:
@@ -26,21 +25,6 @@ def fd_links(pid: int) -> dict[int, str] | None:
     if names and not links:
         return None
     return links
-
-
-def socket_inodes(pids: Iterable[int]) -> tuple[frozenset[int], tuple[int, ...]]:
-    """Inodes of all sockets that `pids` hold open, and the pids whose table could not be read."""
-    inodes: set[int] = set()
-    unread: list[int] = []
-    for pid in pids:
-        links = fd_links(pid)
-        if links is None:
-            unread.append(pid)
-            continue
-        for link in links.values():
-            if link.startswith("socket:["):
-                inodes.add(int(link[8:-1]))
-    return frozenset(inodes), tuple(unread)
 
 
 def access_mode(pid: int, fd: int) -> int | None:

@@ -69,10 +69,7 @@ def open_gpus(*, timeout_seconds: float = OPEN_SECONDS) -> tuple[GpuReader | Non
         except Exception as error:
             opened.append(error)
 
-    thread = threading.Thread(target=work, name="nvml-open", daemon=True)
-    thread.start()
-    thread.join(timeout_seconds)
-    if not opened:
+    if not _run(work, "nvml-open", timeout_seconds):
         return None, (_gap(f"the driver did not answer in {timeout_seconds:g} s", "dmesg | grep -i nvrm"),)
     if isinstance(opened[0], Exception):
         return None, (_opening_gap(opened[0]),)
@@ -90,6 +87,17 @@ def _opening_gap(error: Exception) -> Gap:
             _AMD if amd else _IN_CONTAINER if os.path.exists("/dev/nvidiactl") else "on a machine without GPU: --no-gpu"
         )
     return _gap(reason, remedy)
+
+
+def _run(work: Callable[[], None], name: str, seconds: float) -> bool:
+    """Do `work` in a thread of its own; False when it has not ended in time (or no thread can be made)."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    thread.join(seconds)
+    return not thread.is_alive()
 
 
 def _gap(reason: str, remedy: str) -> Gap:
@@ -126,12 +134,10 @@ class GpuReader:
             for device in self._devices:
                 samples.append(device.sample(outer, inner, xids))
 
-        thread = threading.Thread(target=work, name="nvml-read", daemon=True)
-        thread.start()
-        thread.join(timeout_seconds)
+        ended = _run(work, "nvml-read", timeout_seconds)
         done = list(samples)
         gaps: list[Gap] = []
-        if thread.is_alive():
+        if not ended:
             stuck = self._devices[len(done)] if len(done) < len(self._devices) else self._devices[-1]
             self._hung = f"GPU {stuck.index} ({stuck.doing})"
             done.append(GpuSample(index=stuck.index, name=stuck.name, fault="unresponsive"))
@@ -158,9 +164,7 @@ class GpuReader:
         """Let go of NVML; does nothing when it hangs."""
         self._log.close()
         if not self._hung:
-            thread = threading.Thread(target=self._shutdown, name="nvml-close", daemon=True)
-            thread.start()
-            thread.join(1.0)
+            _run(self._shutdown, "nvml-close", 1.0)
 
     def _shutdown(self) -> None:
         try:

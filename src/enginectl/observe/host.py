@@ -184,8 +184,8 @@ def _oom_kills(group: ControlGroup | None) -> int | None:
 
 def _affinity(pid: int) -> int | None:
     try:
-        return len(os.sched_getaffinity(pid))
-    except OSError:
+        return len(os.sched_getaffinity(pid)) if pid > 0 else None
+    except (OSError, OverflowError):
         return None
 
 

@@ -112,9 +112,7 @@ class Observation:
         first = next((m for m in self._members if m.has_stack), None)
         if first is None:
             return
-        check = preflight.preflight(
-            first.fact.pid, py_spy=stacks.find_py_spy(), py_spy_version=stacks.py_spy_version()
-        )
+        check = preflight.preflight(first.fact.pid, py_spy=stacks.find_py_spy(), py_spy_version=stacks.py_spy_version())
         if not check.can_attach and check.gate not in ("stopped", "traced"):
             self._denied = Gap(source="stacks", reason=check.reason, remedy=check.fix)
             self._gaps.append(self._denied)
@@ -154,10 +152,11 @@ class Observation:
     def _snapshot(self, *, with_ends: bool) -> Snapshot:
         gaps: list[Gap] = []
         read, endpoint = self._counters(gaps) if with_ends else (None, None)
-        at = time.monotonic()
-        taken_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        before = {m.fact.pid: self._process(m) for m in self._members}
-        dumps = self._dump(before, gaps)
+        with stacks.sampling_priority():
+            at = time.monotonic()
+            taken_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+            before = {m.fact.pid: self._process(m) for m in self._members}
+            dumps = self._dump(before, gaps)
         samples = [self._merge(before[m.fact.pid], dumps.get(m.fact.pid)) for m in self._members]
         if with_ends:
             samples = self._facts(samples, gaps)

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 MASK = "[redacted]"
 _SECRET_NAME = re.compile(r"(?i)(?:api[-_]?key|token|secret|passw|credential|auth)")
-_NOT_SECRET = re.compile(r"(?i)tokenizer|max[-_].*token|num[-_].*token|token[-_]?(?:threshold|budget|ids?)|batched[-_]tokens")
+_NOT_SECRET = re.compile(
+    r"(?i)tokenizer|max[-_].*token|num[-_].*token|token[-_]?(?:threshold|budget|ids?)|batched[-_]tokens"
+)
 _SECRET_VALUE = re.compile(r"\b(?:sk|hf|ghp|gho|xox[bap])[-_][A-Za-z0-9_-]{8,}|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
 
 

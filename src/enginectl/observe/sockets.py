@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from enginectl.model.observed import Gap
-from enginectl.observe.fds import fd_links, same_namespace, socket_inodes
+from enginectl.observe.fds import fd_links, same_namespace
 
 _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST_DUMP = 0x301
@@ -74,17 +74,12 @@ def listeners(pids: Sequence[int]) -> tuple[tuple[Listener, ...], tuple[Gap, ...
     Shape: one `Listener` a socket. When descriptors may not be read, those of the same user in the same
     network namespace with `pid=None`, and a Gap. Errors: none. Source: `/proc/PID/fd`, INET_DIAG.
     """
-    owners: dict[int, int] = {}
-    unread: list[int] = []
-    for pid in pids:
-        links = fd_links(pid)
-        if links is None:
-            if os.path.exists(f"/proc/{pid}"):
-                unread.append(pid)
-            continue
-        for link in links.values():
-            if link.startswith("socket:["):
-                owners.setdefault(int(link[8:-1]), pid)
+    return _listeners(pids, *_socket_owners(pids))
+
+
+def _listeners(
+    pids: Sequence[int], owners: dict[int, int], unread: list[int]
+) -> tuple[tuple[Listener, ...], tuple[Gap, ...]]:
     found: dict[int, Listener] = {}
     for pid in _one_per_namespace(pids):
         for address, port, inode, uid in _listening(pid):
@@ -120,10 +115,11 @@ def unanswered(
     near = [pid for pid in pids if same_namespace(pid, "net") is not False]
     if not near:
         return None, None, (foreign_network_gap(pids[0]),)
+    owners, unread = _socket_owners(near)
     wanted = frozenset(ports) if ports is not None else None
     gaps: tuple[Gap, ...] = ()
     if wanted is None:
-        listening, gaps = listeners(near)
+        listening, gaps = _listeners(near, owners, unread)
         wanted = frozenset(each.port for each in listening if each.pid is not None)
         if not wanted and gaps:
             return None, None, gaps
@@ -134,7 +130,7 @@ def unanswered(
     except (OSError, TimeoutError, struct.error) as error:
         reason = f"the kernel gave no TCP diagnostics ({error.__class__.__name__}: {error})"
         return None, None, (*gaps, Gap(source="sockets", reason=reason, remedy="modprobe tcp_diag on the host"))
-    internal, _ = socket_inodes((*near, os.getpid()))
+    internal = owners.keys() | _socket_owners([os.getpid()])[0].keys()
     inside = {(each.local, each.remote) for each in connections if each.inode in internal}
     ages = [
         each.received_age_ms / 1000
@@ -142,6 +138,22 @@ def unanswered(
         if each.local[1] in wanted and each.unanswered and (each.remote, each.local) not in inside
     ]
     return len(ages), (max(ages) if ages else None), gaps
+
+
+def _socket_owners(pids: Iterable[int]) -> tuple[dict[int, int], list[int]]:
+    """Pid by inode of each socket that `pids` hold open, and the pids whose descriptors may not be read."""
+    owners: dict[int, int] = {}
+    unread: list[int] = []
+    for pid in pids:
+        links = fd_links(pid)
+        if links is None:
+            if os.path.exists(f"/proc/{pid}"):
+                unread.append(pid)
+            continue
+        for link in links.values():
+            if link.startswith("socket:["):
+                owners.setdefault(int(link[8:-1]), pid)
+    return owners, unread
 
 
 def foreign_network_gap(pid: int) -> Gap:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -102,6 +102,23 @@ def may_raise_priority() -> bool:
     except OSError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def sampling_priority() -> Iterator[None]:
+    """Put this thread into the lowest real-time class while it samples, where that is permitted.
+
+    A spinning engine on few cores can keep the observer off its core for seconds. Children do not inherit it.
+    """
+    if not may_raise_priority():
+        yield
+        return
+    before, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+    os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, before, parameter)
 
 
 def _child_setup() -> None:

@@ -9,6 +9,8 @@ from enginectl.read import bare, pyspy_text
 from enginectl.read.stacks import PROFILE_STACKS, Stacks
 from enginectl.read.tokens import WITH_SOURCE, Kind, Layout, ThreadHead, Token
 
+SYMBOL_LIMIT = 4096
+"""Characters kept of a native symbol that was wrapped."""
 LOG_LINES_WITHIN = 20
 """So many log lines may fall between two lines of a stack before the stack counts as ended."""
 
@@ -101,7 +103,7 @@ class Lane(Stacks):
         if token.layout is Layout.C10 and token.text and not self.draft.title:
             self.draft.title = token.text
         if self._symbol and frame.native and frame.function.count(">") > frame.function.count("<"):
-            frame = msgspec.structs.replace(frame, function=(self._symbol + frame.function)[:4096])
+            frame = msgspec.structs.replace(frame, function=(self._symbol + frame.function)[:SYMBOL_LIMIT])
             self.torn -= 1
         self._symbol = ""
         self._gap = False
@@ -165,6 +167,7 @@ class Lane(Stacks):
         self.used += 1
         self.torn += head.torn
         self._open(head, token.stamp, token.indent)
+        self.plain = head.layout is Layout.PYSPY or head.layout is Layout.FAULT
 
     def _on_process(self, token: Token) -> None:
         self.close()
@@ -237,7 +240,7 @@ class Lane(Stacks):
     def _on_text(self, token: Token) -> None:
         self._maybe = []
         if self.head is not None and self.layout is Layout.PYSPY and "::" in token.text and self.frames:
-            self._symbol += token.text
+            self._symbol = (self._symbol + token.text)[:SYMBOL_LIMIT]
             self.torn += 1
             return
         if self.head is not None and self.layout is Layout.GDB and self.frames and token.indent >= 1:

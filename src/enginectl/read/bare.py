@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from enginectl.model.observed import Frame
-from enginectl.read.naming import clean, rank_tags
+from enginectl.read.naming import clean, full_title, rank_tags
 from enginectl.read.pyspy_text import is_native, parse_frame, split_place
 from enginectl.read.tokens import ProcessHead
 
@@ -25,7 +25,7 @@ _ROOTS = re.compile(
     r"|main_loop|generate|step|run_engine_core|__main__)$"
 )
 _HEADING = re.compile(
-    r"(?:#+ )?(?:(?:[\w: ./-]{1,60}?)?\bpid[ =:#]{0,3}(\d{1,10})\b.{0,60}|((?:VLLM|sglang|ray)::[\w.]{1,80}(?:\(\))?)"
+    r"(?:#+ )?(?:(?:[\w: (./-]{1,60}?)?\bpid[ =:#]{0,3}(\d{1,10})\b.{0,60}|((?:VLLM|sglang|ray)::[\w.]{1,80}(?:\(\))?)"
     r"|((?:[Rr]ank|TP|DP|PP|EP|[Ww]orker)[ _-]?(?:TP|DP|PP|EP)?\d{1,6}\b[^:]{0,40}))\s?:$"
 )
 _COMMAND = re.compile(
@@ -116,7 +116,8 @@ def parse_heading(body: str) -> ProcessHead | None:
 
 def _title_before(body: str) -> str:
     name = re.split(r"[\s(\[,]*\bpid\b", body, maxsplit=1)[0].strip(" #*`-:")
-    return name if "::" in name or rank_tags(name) or name in ("EngineCore", "APIServer") else ""
+    title = full_title(name)
+    return title if "::" in title or rank_tags(name) else ""
 
 
 def parse_command(body: str) -> ProcessHead | None:

@@ -14,7 +14,8 @@ from enginectl.read.tokens import Row
 class Draft:
     """One process at one instant, as far as read. `pid` None when the text carries none.
 
-    `again` marks a later sample of the draft before it. `weak` drafts hold only tracebacks of exceptions. `repeat`
+    `again` marks a later sample of the draft before it. `weak` drafts hold only tracebacks
+    (with `interrupt`, of a Ctrl-C). `repeat`
     marks the instants of a profile after its first.
     """
 
@@ -29,6 +30,7 @@ class Draft:
     again: bool = False
     mentioned: bool = False
     weak: bool = False
+    interrupt: bool = False
     repeat: bool = False
     frames: int = 0
     rows: list[Row] = field(default_factory=list)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from enginectl.errors import UnreadableInput
-from enginectl.read.naming import clean
+from enginectl.read.naming import clean, full_title
 from enginectl.read.tokens import NO_STAMP, Stamp
 
 CHUNK_BYTES = 1 << 18
@@ -60,7 +60,6 @@ _LOGGED_HEAD = re.compile(
     r"|\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d|\[\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d[ .,]"
 )
 _REPEATED = re.compile(r"\s?\[repeated \d{1,6}x across cluster\].{0,200}$")
-_VLLM = re.compile(r"(?:EngineCore|APIServer|Worker|DPCoordinator|DPMoEEngineCore)(?:_|$|-?\d)")
 _STARTERS = frozenset("([>*+•‣◦-#`|") | frozenset("0123456789")
 
 
@@ -76,7 +75,7 @@ def _actor_title(name: str, extra: str) -> str:
     """The process title behind a `(NAME pid=N)` prefix, in the way that the process itself would be titled."""
     if "ip=" in extra or "::" in name:
         return name if "::" in name else f"ray::{name}"
-    return f"VLLM::{name}" if _VLLM.match(name) else name
+    return full_title(name)
 
 
 def tidy(raw: bytes) -> str:
@@ -91,7 +90,7 @@ def tidy(raw: bytes) -> str:
     if "<" in text and _MARKUP.search(text):
         text = _TAG.sub("", text)
     if "&" in text and _ENTITY.search(text):
-        text = html.unescape(_ENTITY.sub(lambda m: html.unescape(m.group()).replace("\xa0", " "), text))
+        text = _ENTITY.sub(lambda m: html.unescape(m.group()).replace("\xa0", " "), text)
     return text
 
 

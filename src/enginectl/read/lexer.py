@@ -6,7 +6,7 @@ import re
 
 from enginectl.model.observed import Frame
 from enginectl.read import bare, collapsed, envelope, faulthandler, gdb, pyspy_text, pystack, remarks, top_table
-from enginectl.read.tokens import Kind, Layout, ProcessHead, Stack, Stamp, ThreadHead, Token
+from enginectl.read.tokens import NO_STAMP, Kind, Layout, ProcessHead, Stack, Stamp, ThreadHead, Token
 
 _FRAGMENT = re.compile(
     r'File "|\.pyx?[:"]\d?|\.pyx?", |", line |\bline \d{1,6} in |Thread 0x|\(most recent call|\.so\)'
@@ -25,6 +25,7 @@ _PYBT_QUIET = (
     "(failed to get",
     "(unable to read",
 )
+_BLANK = Token(Kind.BLANK)
 TEXT_LIMIT = 4096
 """Characters of an unknown line that are looked at."""
 _PID = re.compile(r"PID (\d{1,10})")
@@ -32,6 +33,13 @@ _PID = re.compile(r"PID (\d{1,10})")
 
 def lex(raw: bytes) -> Token:
     """The token of one raw line. Errors: none; a line nobody knows is TEXT."""
+    if not raw:
+        return _BLANK
+    if raw.startswith(b"Thread ") and b"&" not in raw and b"\\" not in raw and b"<" not in raw:
+        plain = raw.decode("utf-8", "replace")
+        head = pyspy_text.parse_thread(plain) if plain.isprintable() else None
+        if head is not None:
+            return Token(Kind.THREAD, NO_STAMP, Layout.PYSPY, head=head)
     text, stamp, logged = envelope.strip(raw)
     body = text.lstrip()
     if not body:

@@ -141,11 +141,12 @@ def _identify(source: Source, merger: _Merger, *, same_process: bool, shared: li
 def _without_exceptions(sources: Sequence[Source]) -> bool:
     """Drop tracebacks of exceptions where real stacks were read; tell whether only tracebacks were found."""
     weak = any(d.weak for s in sources for d in s.drafts)
+    interrupt = any(d.interrupt for s in sources for d in s.drafts if d.weak)
     strong = any(not d.weak and not d.empty for s in sources for d in s.drafts)
     if strong:
         for source in sources:
             source.drafts = [d for d in source.drafts if not d.weak]
-    return weak and not strong
+    return weak and not strong and not interrupt
 
 
 def to_recording(sources: Sequence[Source], *, facts: StatedFacts | None, same_process: bool) -> Recording:

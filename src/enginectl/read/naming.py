@@ -13,6 +13,7 @@ _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"  # controls, bidi, lone surrogates
 )
 _RANK = re.compile(r"(?:^|[_\s\[(:])(DP|TP|PP|EP)[_-]?(\d{1,6})(?=$|[_\s\]):,.])")
+_VLLM = re.compile(r"(?:EngineCore|APIServer|Worker|DPCoordinator|DPMoEEngineCore)(?:_|$|-?\d)")
 _SECRET_NAME = re.compile(r"(?i)api[-_]?key|token|secret|passw|credential|auth")
 _NOT_SECRET = re.compile(r"(?i)tokenizer|tokens|token[-_]?(?:threshold|budget|ids?)")
 _SECRET_VALUE = re.compile(r"\b(?:sk|hf|ghp|gho|xox[bap])[-_][A-Za-z0-9_-]{8,200}")
@@ -46,10 +47,15 @@ def split_title(text: str) -> tuple[str, str | None]:
     return text, None
 
 
+def full_title(name: str) -> str:
+    """The process title behind a short name of a log prefix or a heading: `Worker_TP0` gives `VLLM::Worker_TP0`."""
+    return f"VLLM::{name}" if _VLLM.match(name) else name
+
+
 def command_of(title: str) -> tuple[str, ...]:
     """The words of a title that is a command line; () for a name such as `VLLM::EngineCore`."""
     words = title.split()
-    if not words or "::" in words[0] or (len(words) == 1 and "/" not in title):
+    if not words or "::" in words[0] or not ("/" in words[0] or (len(words) > 1 and words[0].islower())):
         return ()
     return tuple(words)
 

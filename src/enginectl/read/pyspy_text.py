@@ -80,6 +80,11 @@ def place_of(place: str) -> tuple[str, int | None, bool]:
     return file, line, is_native(file, line)
 
 
+@functools.lru_cache(maxsize=1 << 14)
+def _place_of_raw(place: bytes) -> tuple[str, int | None, bool]:
+    return place_of(place.decode())
+
+
 def split_place(place: str) -> tuple[str, int | None]:
     """`pkg/a.py:12` as (file, line); an omission (`.../b.py`) keeps what follows it."""
     found = _FILE_LINE.search(place)
@@ -125,8 +130,9 @@ def parse_plain(raw: bytes) -> Frame | None:
     found = _PLAIN.match(raw)
     if found is None:
         return None
-    file, line, native = place_of(found.group(2).decode("ascii"))
-    return Frame(function=found.group(1).decode("ascii"), file=file, line=line, native=native)
+    function, place = found.groups()
+    file, line, native = _place_of_raw(place)
+    return Frame(function=function.decode(), file=file, line=line, native=native)
 
 
 def parse_cut(body: str) -> Frame | None:

@@ -25,12 +25,16 @@ SKIM_BYTES = 1 << 17
 QUIET_LINES, WINDOW_BYTES = 24, 1 << 16
 _JSON_START = re.compile(rb"\s*(?:\[\s*(?:\{|\])|\{\s*\")")
 _JSON_INSIDE = re.compile(r"\[\s*(?:\{.*)?$")
-_MATTERS = re.compile(
-    rb"Thread |hread 0x|Process \d|py-spy|yspy|most recent call|File \"|\.pyx?:\d+\)|\.so[.\d]*\)|\(active|\(idle|%Own"
-    rb"|\n#\d"
-    rb"|\);|Python v\d|frame #|atchdog|CUDA|Fatal|error:|Error:|died|shared memory|throughput|#running-req"
-    rb"|imed out|timeout|retract|Loading|\xe2\x86\x92|os error|out of memory|signal"
-)
+_HINTS = (
+    b"hread ", b"Process ", b"spy", b"most recent call", b'File "', b".so", b"%Own", b"\n#", b");", b"frame #",
+    b"atchdog", b"CUDA", b"Fatal", b"rror:", b"died", b"shared memory", b"throughput", b"#running-req",
+    b"imed out", b"imeout",
+    b"etract", b"Loading", b"\xe2\x86\x92", b"signal",
+)  # fmt: skip
+"""A stretch of text with none of these, and without a place such as `a.py:12)`, cannot matter."""
+_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z (?:std(?:out|err) F )?")
+_PLACE = re.compile(rb"\.pyx?:\d{1,9}\)")
+_MATTERS = re.compile(b"|".join([*map(re.escape, _HINTS), _PLACE.pattern]))
 
 
 @dataclass(slots=True)
@@ -74,13 +78,19 @@ class TextReader:
                 lane.frames.append(frame)
                 continue
             raw = raw[: envelope.LINE_LIMIT]
-            if lane is not None:
-                frame = pyspy_text.parse_plain(raw) if lane.layout is Layout.PYSPY else None
-                if frame is None and lane.layout is Layout.FAULT:
-                    frame = faulthandler.parse_plain(raw)
-                if frame is not None and not self._key:
+            if lane is not None and not self._key:
+                timed = _TIME.match(raw) if raw[4:5] == b"-" else None
+                line = raw[timed.end() :] if timed else raw
+                frame = known.get(line)
+                if frame is not None:
                     lane.frames.append(frame)
-                    self._remember(known, raw, frame)
+                    continue
+                frame = pyspy_text.parse_plain(line) if lane.layout is Layout.PYSPY else None
+                if frame is None and lane.layout is Layout.FAULT:
+                    frame = faulthandler.parse_plain(line)
+                if frame is not None:
+                    lane.frames.append(frame)
+                    self._remember(known, line, frame)
                     continue
             matters = self.feed_line(raw)
             quiet_run = 0 if matters else quiet_run + 1
@@ -113,7 +123,7 @@ class TextReader:
         return self._feed_raw(raw)
 
     def _feed_raw(self, raw: bytes) -> bool:
-        if (self._json_depth or raw.lstrip()[:1] == b"[") and self._feed_json(raw):
+        if (self._json_depth or b"[" in raw[:200]) and self._feed_json(raw):
             return True
         token = lex(raw)
         self._feed_token(token)
@@ -195,21 +205,29 @@ class TextReader:
         return source
 
 
+def _first_that_matters(block: bytes, start: int, stop: int) -> int | None:
+    """Where the first line that can matter is hit, or None. Plain searches first: they are the quick way to say no."""
+    if not any(block.find(hint, start, stop) >= 0 for hint in _HINTS) and not _PLACE.search(block, start, stop):
+        return None
+    found = _MATTERS.search(block, start, stop)
+    return found.start() if found else None
+
+
 def _skim(reader: TextReader, block: bytes) -> None:
     """Feed the lines of a block of whole lines, passing over stretches that cannot matter."""
     position, length = 0, len(block)
     while position < length:
-        if reader.quiet():
-            found = _MATTERS.search(block, position)
-            if found is None:
-                reader.lines += block.count(b"\n", position)
-                return
-            start = block.rfind(b"\n", 0, found.start() + 1) + 1
-            start = max(start, position)
-            reader.lines += block.count(b"\n", position, start)
-            position = start
         stop = block.find(b"\n", min(length, position + WINDOW_BYTES))
         stop = length if stop < 0 else stop
+        if reader.quiet():
+            found = _first_that_matters(block, position, stop)
+            if found is None:
+                reader.lines += block.count(b"\n", position, stop) + 1
+                position = stop + 1
+                continue
+            start = max(position, block.rfind(b"\n", 0, found + 1) + 1)
+            reader.lines += block.count(b"\n", position, start)
+            position = start
         lines = block[position:stop].split(b"\n")
         taken = reader.feed_lines(lines, QUIET_LINES)
         position = stop + 1 if taken == len(lines) else position + sum(map(len, lines[:taken])) + taken

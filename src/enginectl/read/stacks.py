@@ -14,6 +14,14 @@ PROFILE_STACKS = 200_000
 """Different sampled stacks kept of one thread."""
 
 
+FRAME_INDENT = {Layout.PYSPY: 4, Layout.FAULT: 2}
+"""Blanks by which frames stand in from their header, until the first of them tells."""
+
+
+MAX_TRACEBACKS, MAX_THREADS, MAX_DRAFTS = 8, 1 << 18, 1 << 17
+"""Bounds per process, and of processes per writer; what comes later is passed over."""
+
+
 class Stacks:
     """Processes and threads of one writer, in order. `drafts` is whole after `finish`.
 
@@ -51,7 +59,8 @@ class Stacks:
             self.draft.stacks[stack.frames] = self.draft.stacks.get(stack.frames, 0.0) + stack.weight
 
     def _open(self, head: ThreadHead, stamp: Stamp, indent: int) -> None:
-        self.head, self.layout, self._indent = head, head.layout, indent
+        self.head, self.layout = head, head.layout
+        self._indent = indent if head.implied else indent + FRAME_INDENT.get(head.layout, 0)
         self.frames = []
         self._logged, self._gap, self._locals, self._cut, self._symbol = 0, False, False, None, ""
         self.draft.when = self.draft.when or stamp.when
@@ -68,6 +77,15 @@ class Stacks:
         frames = cut_parent_chain(frames)
         self.used += whole - len(frames)
         draft, tid = self.draft, head.tid
+        weak = self.layout is Layout.TRACEBACK and tid is None
+        if (weak and not (draft.weak or draft.empty)) or len(draft.threads) >= (
+            MAX_TRACEBACKS if weak else MAX_THREADS
+        ):
+            self.used += len(frames)
+            return
+        if draft.weak and not weak:
+            draft.threads, draft.tids, draft.frames, draft.formats = [], {}, 0, set()
+        draft.weak = weak
         if tid is None and head.name == "MainThread" and draft.pid is not None and draft.pid not in draft.tids:
             tid = draft.pid
         if tid is not None and tid in draft.tids:
@@ -86,12 +104,9 @@ class Stacks:
             tid = -1 - len(draft.threads)
         draft.tids[tid] = len(draft.threads)
         draft.frames += len(frames)
-        weak = self.layout is Layout.TRACEBACK and not head.adopts and head.tid is None
-        draft.weak = (draft.weak or not draft.threads) and weak
+        draft.interrupt = draft.interrupt or (weak and head.adopts)
         implied = head.implied and self.layout in (Layout.PYSPY, Layout.TREE)
         draft.formats.add("bare" if implied else FORMAT_NAMES[self.layout])
-        if weak and not draft.weak:
-            return
         draft.threads.append(
             ThreadSample(tid=tid, name=head.name, active=head.active, holds_gil=head.holds_gil, frames=tuple(frames))
         )
@@ -133,6 +148,8 @@ class Stacks:
         if draft.pid is None:
             main = next((t.tid for t in draft.threads if t.name == "MainThread" and 0 < t.tid < 1 << 22), None)
             draft.pid = main
+        if len(self.drafts) >= MAX_DRAFTS:
+            return
         if not draft.empty or draft.python or (draft.pid is not None and "::" in draft.title):
             self.drafts.append(draft)
 

@@ -41,15 +41,15 @@ def fence(text: str, language: str = "") -> str:
 
 def _head(diagnosis: Diagnosis) -> str:
     verdict = diagnosis.verdict
-    name = f"`{_code(verdict.finding)}` ({escape(verdict.code)}), {words.confidence(verdict.confidence)}"
-    lines = [f"**{words.headline(verdict)}**: {escape(verdict.summary)}", "", name]
+    name = f"`{_code(verdict.finding)}` ({escape(verdict.code)}), {escape(words.confidence(verdict.confidence))}"
+    lines = [f"**{escape(words.headline(verdict))}**: {escape(verdict.summary)}", "", name]
     for label, text in (("Look here", culprit_sentence(diagnosis)), ("Engine", subject_sentence(diagnosis))):
         lines += ["", f"{label}: {escape(text)}"] if text else []
     return "\n".join(lines)
 
 
 def _code(text: str) -> str:
-    return words.clean(text).replace("`", "'")
+    return words.clean(text).replace("`", "'").strip() or words.UNREAD
 
 
 def _undecided(diagnosis: Diagnosis) -> str:

@@ -46,7 +46,9 @@ def render_processes(lines: Sequence[ProcessLine], width: int = 80) -> str:
         engine = clean(f"{line.engine} {line.engine_version}".strip())
         pid = "  " * line.depth + str(line.pid)
         state = _STATES.get(line.state, line.state)
-        rows.append((pid, engine, line.role or "?", ranks or "-", _uptime(line.uptime_seconds), state, clean(line.title)))
+        rows.append(
+            (pid, engine, line.role or "?", ranks or "-", _uptime(line.uptime_seconds), state, clean(line.title))
+        )
     widths = [max(len(row[i]) for row in rows) for i in range(6)]
     result = []
     for row in rows:

@@ -149,7 +149,7 @@ def threshold(evidence: Evidence) -> str:
 
 def fact(evidence: Evidence) -> str:
     """The fact in plain words, and whom it is about where the words do not say so."""
-    meaning, whom = clean(evidence.meaning).rstrip("."), clean(evidence.of)
+    meaning, whom = clean(evidence.meaning).rstrip(".").removeprefix("whether "), clean(evidence.of)
     if not meaning:
         return f"{clean(evidence.fact)} of {whom}" if whom else clean(evidence.fact)
     return meaning if not whom or whom in meaning or whom.replace("-", " ") in meaning else f"{meaning}, {whom}"
