@@ -77,8 +77,8 @@ class EngineCore:
         """Supervise: wait until the process is told to end."""
         self.shutdown.wait()
 
-    def stop(self) -> None:
-        """End the three threads where they can be ended; those that hang are left to the process's end."""
+    def stop(self) -> bool:
+        """End the three threads where they can be ended; False when one of them hangs."""
         for stop in (self.engine_loop.stop, lambda: self.output_queue.put_nowait(None), self.ipc_loop.stop):
             try:
                 stop()
@@ -86,6 +86,7 @@ class EngineCore:
                 pass
         for thread in self.threads:
             thread.join(_STOP_SECONDS)
+        return not any(thread.is_alive() for thread in self.threads)
 
 
 def run_engine_core(config: EngineConfig) -> None:
@@ -101,7 +102,8 @@ def run_engine_core(config: EngineConfig) -> None:
         install_in_engine(engine)
     engine.start()
     engine.wait_for_shutdown()
-    engine.stop()
+    if not engine.stop():
+        os._exit(0)  # a hung thread would be torn down while it is inside native code
 
 
 def main() -> None:

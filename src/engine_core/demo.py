@@ -29,8 +29,7 @@ from engine_core.reporting import Reporter, make_reporter
 ACTIVATION_SECONDS = 60.0
 _BURNERS = 8
 _STOP_SECONDS = 6.0
-_SMALL_SHM = ('mount -t tmpfs -o size=8m tmpfs /dev/shm && head -c 8323072 /dev/zero > /dev/shm/leaked-segment'
-              ' && exec "$0" "$@"')
+_SMALL_SHM = 'mount -t tmpfs -o size=16m tmpfs /dev/shm && exec "$0" "$@"'
 
 
 class Demo:
@@ -216,11 +215,13 @@ class Demo:
             self.reporter.event("fault-active", fault=fault.name)
 
     async def _act(self, fault: Fault) -> None:
-        if fault.driver in ("stop-engine", "burn-cores"):
+        if fault.driver in ("stop-engine", "burn-cores", "small-shm"):
             while self.load is None or self.load.finished < 5:
                 await asyncio.sleep(0.05)
         if fault.driver == "stop-engine":
             os.kill(self.engine_pid, signal.SIGSTOP)
+        elif fault.driver == "small-shm":
+            self._start_helper("fill", f"/proc/{self.engine_pid}/root/dev/shm/leaked-segment")
         elif fault.driver == "burn-cores":
             core = min(os.sched_getaffinity(0))
             for task in Path(f"/proc/{self.engine_pid}/task").iterdir():

@@ -42,13 +42,27 @@ def feed_weights(path: str, header: str, marker: str) -> None:
         pipe.write(len(encoded).to_bytes(8, "little") + encoded)
         piece = bytes.fromhex("0ad7233c") * (_WEIGHTS_BYTES_PER_SECOND // _FEEDS_PER_SECOND // 4)
         for sent in range(0, total, len(piece)):
-            pipe.write(piece[: total - sent])
+            try:
+                pipe.write(piece[: total - sent])
+            except BrokenPipeError:  # the engine has ended
+                return
             if sent:
                 Path(marker).touch()
             time.sleep(1 / _FEEDS_PER_SECOND)
 
 
+def fill(path: str) -> None:
+    """Take whatever room the file system of `path` has, for ever, as a leaking neighbour does."""
+    with open(path, "wb", buffering=0) as file:
+        while True:
+            try:
+                file.write(bytes(1 << 16))
+            except OSError:
+                time.sleep(0.05)
+
+
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[2]), signal.SIGKILL)
-    helpers: dict[str, Callable[..., None]] = {"burn": burn, "hold-lock": hold_lock, "feed-weights": feed_weights}
+    helpers: dict[str, Callable[..., None]] = {"burn": burn, "hold-lock": hold_lock, "feed-weights": feed_weights,
+                                              "fill": fill}
     helpers[sys.argv[1]](*sys.argv[3:])

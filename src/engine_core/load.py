@@ -37,7 +37,7 @@ class LoadProfile:
     temperature: float = 0.8
     stop: tuple[str, ...] = ()
     truncate_prompt_tokens: int | None = None
-    concurrency: int = 4
+    concurrency: int = 8
     rate: float = 0.0
     drop: bool = False
     giant_tokens: int = 0

@@ -1,5 +1,8 @@
-"""enginectl tells what the threads of a live LLM engine process do, who waits for whom, and what holds it back."""
+"""enginectl tells what the threads of a live LLM engine process do, who waits for whom, and what holds it back.
 
-from __future__ import annotations
+The library face is `enginectl.api`; the command is `enginectl`.
+"""
 
-__version__ = "0.1.0"
+from enginectl._version import __version__
+
+__all__ = ["__version__"]

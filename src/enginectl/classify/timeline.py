@@ -19,14 +19,17 @@ def timeline_of(recording: Recording, knowledge: Knowledge) -> Timeline:
             if not view.frames:
                 continue
             classes: list[str] = []
+            waits: list[str] = []
             for snapshot in recording.snapshots:
                 sample = next((p for p in snapshot.processes if p.pid == process.pid), None)
                 thread = next((t for t in sample.threads if t.tid == view.tid), None) if sample else None
                 if thread is None or not thread.frames:
                     classes.append("")
+                    waits.append("")
                     continue
                 found = matcher.match(thread.frames, role=process.role, os_state=os_state_of(thread))
                 classes.append(found.row.wait_class if found else "unknown")
+                waits.append(found.row.id if found else "")
             rows.append(
                 TimelineRow(
                     pid=process.pid,
@@ -36,6 +39,7 @@ def timeline_of(recording: Recording, knowledge: Knowledge) -> Timeline:
                     tid=view.tid,
                     process_role=process.role,
                     rank=process.ranks.get("tp"),
+                    waits=tuple(waits),
                 )
             )
     return Timeline(times=times, rows=tuple(rows), gpus=_gpus(recording), counters=_counters(recording))

@@ -73,6 +73,32 @@ def waits_for_gil(look: Look) -> bool:
     return wait_class in ("cpu", "unknown", "startup") and not (sample.frames and sample.frames[0].native)
 
 
+NATIVE_KINDS = frozenset(
+    {"forward", "sample", "device-sync", "launch", "collective", "logprobs", "pool", "tokenize", "detokenize",
+     "compile", "weights", "warm-up", "profile", "graph-capture", "kv-transfer", "encode", "decode"}
+)  # fmt: skip
+"""Places that call native code for long: asleep there says nothing about a Python lock."""
+
+
+def blocked_on_lock(looks: Sequence[Look], cpu: float | None, stack_moved: bool | None) -> bool:
+    """Whether the thread slept in a futex at one ordinary Python line, while nobody held the GIL.
+
+    `with lock:` leaves no frame of its own: this is what a lock that never comes looks like.
+    """
+    if stack_moved is not False or cpu is None or cpu > MOVED_CPU_RATIO:
+        return False
+    for look in looks:
+        row = look.match.row if look.match else None
+        frames = look.sample.frames
+        if not frames or frames[0].native or look.others_hold_gil or look.sample.holds_gil:
+            return False
+        if os_state_of(look.sample) != "S" or not (look.sample.wchan or "").startswith("futex"):
+            return False
+        if row is not None and (row.wait_class != "cpu" or row.kind in NATIVE_KINDS):
+            return False
+    return True
+
+
 def _delta(looks: Sequence[Look], field: str) -> float | None:
     """Growth per second of a counter between the first and the last sample that carry it; None with fewer."""
     known = [(look.at, getattr(look.sample, field)) for look in looks if getattr(look.sample, field) is not None]
@@ -109,9 +135,13 @@ def _thread_role(kinds: Sequence[ProcessKind], looks: Sequence[Look]) -> str:
         if look.match and look.match.row.role:
             return look.match.row.role
     for row in rows:
-        if row.name and not row.frames and name and re.search(row.name, name):
+        if row.name and name and (not row.frames or not _GENERIC_NAME.match(name)) and re.search(row.name, name):
             return row.role
     return "helper"
+
+
+_GENERIC_NAME = re.compile(r"(?:MainThread|Thread-\d+|ThreadPoolExecutor-\d+_\d+|Dummy-\d+)$")
+"""Names that any program uses: only frames tell what such a thread is."""
 
 
 def _dominant(looks: Sequence[Look]) -> Look:
@@ -140,11 +170,14 @@ def thread_view(pid: int, tid: int, looks: Sequence[Look], role: str, stated_cpu
     moved: bool | None = None
     if stack_moved is not None:
         moved = stack_moved or (cpu is not None and cpu > MOVED_CPU_RATIO)
+    locked = blocked_on_lock(seen, cpu, stack_moved)
     gil = [look.sample.holds_gil for look in seen if look.sample.holds_gil is not None]
     waits_gil = [waits_for_gil(look) for look in seen]
     with_stack = [look for look in seen if look.sample.frames is not None]
     classes = ["gil" if waits_for_gil(x) else x.match.row.wait_class if x.match else "unknown" for x in with_stack]
     running = [_is_running(look) for look in with_stack]
+    if locked:
+        classes, running = ["lock"] * len(with_stack), [False] * len(with_stack)
     running_ratio = sum(running) / len(running) if running else None
     return ThreadView(
         pid=pid,
@@ -152,8 +185,8 @@ def thread_view(pid: int, tid: int, looks: Sequence[Look], role: str, stated_cpu
         name=next((look.sample.name for look in reversed(looks) if look.sample.name), "") or "",
         role=role,
         wait_id=row.id if row else None,
-        wait_class=row.wait_class if row else "unknown",
-        meaning=row.meaning if row else "",
+        wait_class="lock" if locked else row.wait_class if row else "unknown",
+        meaning=f"Waiting for a lock in {frames[0].function}." if locked else row.meaning if row else "",
         waits_for=row.waits_for if row else None,
         through=row.through if row else None,
         activity=_activity(running_ratio),

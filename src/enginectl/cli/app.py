@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from enginectl import __version__
+from enginectl._version import __version__
 from enginectl.cli import doctor, explain, ps, rules, run_demo, selftest
 
 app = typer.Typer(

@@ -235,7 +235,7 @@ def device_clock(recording: Recording) -> DeviceClock:
             g.memory_activity_percent / 100 for g in gpus if g.memory_activity_percent is not None
         ),
         spinning=any(gpu_spins(g) for g in gpus),
-        fault=any(g.xid is not None or bool(g.ecc_errors_uncorrected) for g in gpus),
+        fault=any(g.xid is not None or g.fault is not None for g in gpus),
     )
 
 

@@ -43,6 +43,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
             op=self.condition.op,
             threshold=self.condition.value,
             meaning=words,
+            holds=self.holds,
         )
 
 

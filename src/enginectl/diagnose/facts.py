@@ -129,7 +129,20 @@ def _all_idle(m: Measures, of: str, wait: str) -> Value:
 
 
 def _is_idle(thread: ThreadView) -> bool:
-    return thread.class_ratios.get("idle", 0.0) + thread.class_ratios.get("timer", 0.0) >= 0.75
+    return thread.class_ratios.get("idle", 0.0) >= 0.75
+
+
+@_fact(
+    "threads.lock_blocked", "", "second-sample", "threads of one engine process that sleep in a lock and do not move"
+)
+def _lock_blocked(m: Measures, of: str, wait: str) -> Value:
+    if m.stack_samples < 2:
+        return None
+    counts = [
+        sum(t.wait_class == "lock" and t.moved is False for t in p.threads if t.role in ENGINE_ROLES)
+        for p in m.topology.processes
+    ]
+    return float(max(counts, default=0))
 
 
 @_fact("threads.parked", "", "stacks", "every engine thread waits, wherever it is")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from enginectl.diagnose.facts import FACTS
 from enginectl.diagnose.measures import Measures
 from enginectl.knowledge.schema import Case, Rule
 from enginectl.model.classified import ThreadView
@@ -92,11 +93,23 @@ def rank_of(ranks: dict[str, int]) -> int | None:
     return ranks.get("tp", next(iter(ranks.values()), None))
 
 
+SUPPORTING_SOURCES = frozenset({"stacks", "dump", "second-sample", "peer-stacks"})
+"""A candidate must have something on a stack that speaks for it; the absence of counters speaks for nothing."""
+
+
+def _support(answer: RuleVerdict) -> int:
+    """How many comparisons of the nearest case hold on what was seen."""
+    return sum(bool(e.holds) and FACTS[e.fact].source in SUPPORTING_SOURCES for e in answer.evidence)
+
+
 def _candidates(answers: Sequence[RuleVerdict], rules: dict[str, Rule]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Findings that could still be true, most telling first, and the sources they lack."""
-    open_ = [a for a in answers if a.outcome is Outcome.UNDECIDED and not a.code.startswith(UNDECIDED_PREFIX)]
-    # the more of its comparisons already hold, the better a candidate
-    open_.sort(key=lambda a: (len([e for e in a.evidence if e.value is None]), -rules[a.code].rank))
+    open_ = [
+        a
+        for a in answers
+        if a.outcome is Outcome.UNDECIDED and not a.code.startswith(UNDECIDED_PREFIX) and _support(a)
+    ]
+    open_.sort(key=lambda a: (-_support(a), sum(e.holds is None for e in a.evidence), -rules[a.code].rank))
     chosen = open_[:MAX_CANDIDATES]
     missing = {source for a in chosen for source in a.missing}
     needs = tuple(n for n in NEEDS if n in missing or (n == "engine-counters" and "proc" in missing))

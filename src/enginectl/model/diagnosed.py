@@ -18,7 +18,7 @@ class Outcome(enum.Enum):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """One compared fact. `value` is None when it could not be read; `of` names the role or thread."""
+    """One compared fact. `value` and `holds` are None when it could not be read; `of` names the role or thread."""
 
     fact: str
     of: str = ""
@@ -27,6 +27,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     op: str = ""
     threshold: float | str | bool | None = None
     meaning: str = ""
+    holds: bool | None = None
 
 
 class RuleVerdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ class ProcessFact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `role` is a process role of the contract, or None when the title and command line do not tell.
     `ranks` maps tp, pp, dp, ep to numbers. `flags` are the command-line flags of the engine's own
-    command, redacted.
+    command, redacted. `environment` holds the few variables that change how an engine runs, never all of them.
     """
 
     pid: int
@@ -41,6 +41,7 @@ class ProcessFact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     role: str | None = None
     ranks: dict[str, int] = {}
     flags: dict[str, str] = {}
+    environment: dict[str, str] = {}
     pid_namespace_foreign: bool = False
 
 
@@ -150,7 +151,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How the engine's `/metrics` answered: ok, refused, timeout, garbage or unauthorized."""
+    """How `/metrics` answered: ok, refused, unreachable, timeout, garbage, unauthorized or not-found."""
 
     url: str
     state: str

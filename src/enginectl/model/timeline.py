@@ -6,7 +6,7 @@ import msgspec
 
 
 class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One thread. `classes` holds its wait class at each time, "" where it was not sampled."""
+    """One thread. `classes` holds its wait class at each time, `waits` the wait point's id; "" where unknown."""
 
     pid: int
     role: str
@@ -15,6 +15,7 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
     tid: int | None = None
     process_role: str = ""
     rank: int | None = None
+    waits: tuple[str, ...] = ()
 
 
 class TimelineSeries(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,10 +6,11 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 
 import msgspec
 
-from enginectl import __version__
+from enginectl._version import __version__
 from enginectl.errors import NoSuchProcess
 from enginectl.model.observed import (
     CounterSample,
@@ -26,7 +27,7 @@ from enginectl.observe import children, counters, host, locks, pipes, preflight,
 from enginectl.observe.gpu import GpuReader, open_gpus
 
 Progress = Callable[[str], None]
-PIPE_WCHANS = ("anon_pipe_write", "pipe_write")
+WRITE_WCHANS = pipes.PIPE_WRITE_WCHANS | pipes.TERMINAL_WRITE_WCHANS
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +71,7 @@ class Observation:
         self._redactions: list[str] = []
         self._notes: list[str] = []
         self._denied: Gap | None = None
+        self._memory_readable: bool | None = None
         self._gpus: GpuReader | None = None
         self._url = settings.url
         self._members = self._find_members(recognise, packages, ranks_of)
@@ -113,8 +115,10 @@ class Observation:
         if first is None:
             return
         check = preflight.preflight(first.fact.pid, py_spy=stacks.find_py_spy(), py_spy_version=stacks.py_spy_version())
-        if not check.can_attach and check.gate not in ("stopped", "traced"):
-            self._denied = Gap(source="stacks", reason=check.reason, remedy=check.fix)
+        self._memory_readable = check.memory_readable
+        if not check.can_attach:
+            remedy = " ".join(part for part in (check.fix, check.warning) if part)
+            self._denied = Gap(source="stacks", reason=check.reason, remedy=remedy)
             self._gaps.append(self._denied)
 
     def _pids(self) -> list[int]:
@@ -148,6 +152,19 @@ class Observation:
                 progress(f"sample {number + 1} of {samples}")
             ends = number in (0, samples - 1)
             self._snapshots.append(self._snapshot(with_ends=ends))
+
+    def take(self, *, with_ends: bool = True) -> Snapshot:
+        """One snapshot now, for callers that keep them: this object remembers the newest one only.
+
+        `with_ends` reads the counters and the slower host facts too. Errors: as `extend`.
+        """
+        self._snapshots = [*self._snapshots[-1:], self._snapshot(with_ends=with_ends)][-1:]
+        return self._snapshots[-1]
+
+    @property
+    def began(self) -> float:
+        """The monotonic time from which `Snapshot.offset_seconds` counts."""
+        return self._began
 
     def _snapshot(self, *, with_ends: bool) -> Snapshot:
         gaps: list[Gap] = []
@@ -201,7 +218,12 @@ class Observation:
         alive = [
             m.fact.pid for m in self._members if m.has_stack and before[m.fact.pid].os_state not in ("X", "Z", None)
         ]
-        dumps = stacks.dump(alive, timeout_seconds=self._settings.timeout_seconds, native=self._settings.native)
+        dumps = stacks.dump(
+            alive,
+            timeout_seconds=self._settings.timeout_seconds,
+            native=self._settings.native,
+            memory_readable=self._memory_readable,
+        )
         failed = [d for d in dumps if d.gap is not None]
         if len(failed) == len(dumps) or any(d.error == "permission" for d in failed):
             gaps += [d.gap for d in failed if d.gap]
@@ -240,7 +262,7 @@ class Observation:
         pids = [s.pid for s in samples if s.os_state not in ("X", "Z")]
         awaited, lock_gaps = locks.read_locks(pids)
         compiling, child_gaps = children.read_compilers(pids)
-        count, age, socket_gaps = sockets.unanswered(self._front_pids())
+        count, age, socket_gaps = sockets.unanswered(pids, ports=self._ports())
         gaps += [*lock_gaps, *child_gaps, *socket_gaps]
         front = next((s.pid for s in samples if s.pid in self._front_pids()), None)
         result: list[ProcessSample] = []
@@ -248,8 +270,8 @@ class Observation:
             if sample.pid not in pids:
                 result.append(sample)
                 continue
-            space, _, shm_gaps = shm.read_shm(sample.pid)
-            waiting = {t.tid: t.wchan for t in sample.threads if t.wchan in PIPE_WCHANS}
+            space, _, shm_gaps = shm.read_shm(sample.pid, others=False)
+            waiting = {t.tid: t.wchan for t in sample.threads if t.wchan in WRITE_WCHANS}
             blocked, pipe_gaps = pipes.read_pipes(sample.pid, waiting) if waiting else ((), ())
             gaps += [*shm_gaps, *pipe_gaps]
             result.append(
@@ -259,12 +281,18 @@ class Observation:
                     shm_size_bytes=space.size_bytes if space else None,
                     blocked_pipes=blocked,
                     awaited_file_locks=awaited.get(sample.pid, ()),
-                    compiler_children=compiling[sample.pid].count if sample.pid in compiling else 0,
+                    compiler_children=compiling[sample.pid].count if sample.pid in compiling else None,
+                    compiler_cpu_seconds=compiling[sample.pid].cpu_seconds if sample.pid in compiling else None,
                     unanswered_requests=count if sample.pid == front else None,
                     unanswered_seconds=age if sample.pid == front else None,
                 )
             )
         return result
+
+    def _ports(self) -> tuple[int, ...] | None:
+        """The front end's own port, when its /metrics was found: links inside the engine are no clients."""
+        port = urlsplit(self._url).port if self._url else None
+        return (port,) if port else None
 
     def _gpu(self, gaps: list[Gap]) -> tuple[GpuSample, ...] | None:
         if self._gpus is None:
@@ -281,6 +309,12 @@ class Observation:
         )
         gaps += counter_gaps
         return read, endpoint
+
+    def close(self) -> None:
+        """Let go of the GPU library."""
+        if self._gpus is not None:
+            self._gpus.close()
+            self._gpus = None
 
     def recording(self) -> Recording:
         """Everything seen so far."""

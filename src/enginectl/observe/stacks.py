@@ -132,13 +132,14 @@ def _child_setup() -> None:
 class _Run:
     """One py-spy child while it runs."""
 
-    def __init__(self, py_spy: str, pid: int, *, native: bool, nonblocking: bool) -> None:
+    def __init__(self, py_spy: str, pid: int, *, native: bool, nonblocking: bool, memory_readable: bool | None) -> None:
         argv = [py_spy, "dump", "--json", "--full-filenames", "--pid", str(pid)]
         argv += ["--native"] if native else []
         argv += ["--nonblocking"] if nonblocking else []
         self.pid = pid
         self.native = native
         self.nonblocking = nonblocking
+        self.memory_readable = memory_readable
         self.was = threads.process_stat(pid)
         self.out: IO[bytes] = tempfile.TemporaryFile()
         self.err: IO[bytes] = tempfile.TemporaryFile()
@@ -231,21 +232,32 @@ def _finish(run: _Run, limit: float) -> Dump:
             return Dump(pid=run.pid, threads=rows, pause_seconds=pause, wall_seconds=wall, native=run.native)
     status = threads.status_fields(os.getpid())
     kind, message = classify_attach_error(
-        err, run.child.returncode, uid=os.geteuid(), caps=int(status.get("CapEff", "0"), 16)
+        err,
+        run.child.returncode,
+        uid=os.geteuid(),
+        caps=int(status.get("CapEff", "0"), 16),
+        tracer_pid=threads.tracer_pid(run.pid),
+        memory_readable=run.memory_readable,
     )
     gap = Gap(source="stacks", reason=f"pid {run.pid}: {message}", remedy="")
     return Dump(pid=run.pid, threads=None, pause_seconds=pause, wall_seconds=wall, error=kind, gap=gap)
 
 
-def _start(pid: int, native: bool, frozen: bool, py_spy: str) -> _Run | Dump:
+def _start(pid: int, native: bool, frozen: bool, py_spy: str, memory_readable: bool | None) -> _Run | Dump:
     try:
-        return _Run(py_spy, pid, native=native, nonblocking=frozen)
+        return _Run(py_spy, pid, native=native, nonblocking=frozen, memory_readable=memory_readable)
     except OSError as error:
         gap = Gap(source="stacks", reason=f"py-spy cannot be started: {error}", remedy="pip install py-spy")
         return Dump(pid=pid, threads=None, pause_seconds=0.0, wall_seconds=0.0, error="no-tool", gap=gap)
 
 
-def dump(pids: Sequence[int], *, timeout_seconds: float = 10.0, native: bool = False) -> tuple[Dump, ...]:
+def dump(
+    pids: Sequence[int],
+    *,
+    timeout_seconds: float = 10.0,
+    native: bool = False,
+    memory_readable: bool | None = None,
+) -> tuple[Dump, ...]:
     """One dump of each process, a few at a time, each bounded by `timeout_seconds`.
 
     A stopped or traced target is read without stopping it: its threads stand still anyway. A native dump that
@@ -266,7 +278,7 @@ def dump(pids: Sequence[int], *, timeout_seconds: float = 10.0, native: bool = F
             pid = waiting.pop(0)
             stat = threads.process_stat(pid)
             frozen = stat is not None and (stat.state in "Tt" or bool(threads.tracer_pid(pid)))
-            began = _start(pid, native, frozen, py_spy)
+            began = _start(pid, native, frozen, py_spy, memory_readable)
             if isinstance(began, Dump):
                 results[pid] = began
             else:

@@ -189,11 +189,12 @@ def fact_of(
 ) -> tuple[ProcessFact, bool]:
     """The process fact, and whether a secret was taken out of its command line."""
     command, taken = redact_command(seen.command) if redact else (seen.command, ())
+    title, title_taken = redact_command(seen.title.split(" ")) if redact else ((seen.title,), ())
     fact = ProcessFact(
         pid=seen.pid,
         started_at=seen.started_at,
         parent_pid=seen.parent_pid,
-        title=seen.title,
+        title=" ".join(title),
         command=command if len(command) > 1 else (),
         engine=seen.engine,
         engine_version=engine_version(seen.pid, packages.get(seen.engine, ())) if seen.engine else None,
@@ -202,7 +203,7 @@ def fact_of(
         ranks=ranks,
         flags=parse_flags(command),
     )
-    return fact, bool(taken)
+    return fact, bool(taken or title_taken)
 
 
 def require(pid: int, recognise: Recognise) -> Seen:

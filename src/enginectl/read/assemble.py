@@ -34,11 +34,10 @@ class Lane(Stacks):
             self._stamp = token.stamp
         self.plain = False
         self.quiet_run = self.quiet_run + 1 if kind >= Kind.BLANK else 0
-        if self._locals and (kind is not Kind.FRAME or token.indent > self._indent):
-            if kind not in (Kind.THREAD, Kind.PROCESS, Kind.PYTHON, Kind.SPLIT) and token.indent > self._indent:
-                self.used += 1
-                return
-            self._locals = kind is Kind.BLANK
+        if self._locals and token.indent > self._indent:
+            self.used += 1
+            return
+        self._locals = self._locals and kind is Kind.BLANK
         if self._in_source(token):
             self.used += 1
             return
@@ -195,6 +194,8 @@ class Lane(Stacks):
         self.close()
         self.used += 1
         if token.stack is not None:
+            if token.stack.process is not None:
+                self.begin(token.stack.process, token.stamp)
             self._open(ThreadHead(Layout.CHAIN, implied=True), token.stamp, token.indent)
             self.frames = list(token.stack.frames)
             self.close()

@@ -8,16 +8,22 @@ from collections.abc import Sequence
 from enginectl.model.observed import Frame
 from enginectl.read.naming import clean, full_title, rank_tags
 from enginectl.read.pyspy_text import is_native, parse_frame, split_place
-from enginectl.read.tokens import ProcessHead
+from enginectl.read.tokens import Layout, ProcessHead, ThreadHead
 
 _FUNCTION = re.compile(r"[A-Za-z_~<][\w.:~<>]{0,400}(?:\(\))?$")
-_NAME_PLACE = re.compile(r"([A-Za-z_<][\w.:<>]{0,400})\s{1,80}\(?([\w./…<>-]{1,400}:\d{1,9})\)?$")
+_NAME_PLACE = re.compile(
+    r"(?!at |from |in )([A-Za-z_<][\w.:<>]{0,400})(?:\(\))?(?: at| @|,)?\s{1,80}\(?([\w./…<>-]{1,400}:\d{1,9})\)?$"
+)
+_PLACE_NAME = re.compile(
+    r"([\w./…-]{1,400}\.(?:pyx?|cpp|cc|cu|c|h|rs):\d{1,9})(?: in |: ?| {1,4}|\t)([A-Za-z_<][\w.:<>]{0,400})(?:\(\))?$"
+)
 _PLACE = re.compile(r"\(?([\w./…-]{1,400}\.(?:pyx?|cpp|cc|cu|c|h|rs):\d{1,9})\)?$")
 _REMARK = re.compile(r"(\S.{0,400}?\([^()\s]{1,400}\))\s{1,40}(?:\([^()]{0,200}\)|<?[-=#<←]{1,4}.{0,200})$")
 _COUNTED = re.compile(r"(\d{1,9}(?:\.\d{1,3})?%?)\s{1,20}([A-Za-z_<].{0,800})$")
 _SHARE = re.compile(r"\s{1,20}\(\d{1,3}(?:\.\d{1,3})?%[^()]{0,100}\)$")
 _ARROW = re.compile(r"\s{0,8}(?:→|->|=>|⟶|➜)\s{0,8}")
 _BACK_ARROW = re.compile(r"\s{0,8}(?:←|<-|⟵)\s{0,8}")
+_LESS, _MORE = re.compile(r" < "), re.compile(r" > ")
 _LABEL = re.compile(r"[\w ()#.,/-]{0,60}:\s+(?=\S)")
 _LINK = re.compile(r"`?([A-Za-z_~<][\w.:~<>]{0,200})(?:\(\))?(?: {0,2}\(([^()]{1,200})\)| {1,2}@ {0,1}(\S{1,200}))?`?$")
 _ROOTS = re.compile(
@@ -25,9 +31,13 @@ _ROOTS = re.compile(
     r"|main_loop|generate|step|run_engine_core|__main__)$"
 )
 _HEADING = re.compile(
-    r"(?:#+ )?(?:(?:[\w: (./-]{1,60}?)?\bpid[ =:#]{0,3}(\d{1,10})\b.{0,60}|((?:VLLM|sglang|ray)::[\w.]{1,80}(?:\(\))?)"
+    r"(?:#+ )?(?:(?:[\w: (./-]{1,60}?)?\b(?i:pid)[ =:#]{0,3}(\d{1,10})\b.{0,60}"
+    r"|((?:VLLM|sglang|ray)::[\w.]{1,80}(?:\(\))?)"
     r"|((?:[Rr]ank|TP|DP|PP|EP|[Ww]orker)[ _-]?(?:TP|DP|PP|EP)?\d{1,6}\b[^:]{0,40}))\s?:$"
 )
+_RANKED = re.compile(r"(?:[Rr]ank|[Ww]orker|TP|DP|PP|EP)[ _-]?(?:TP|DP|PP|EP)?\d{1,6}$")
+_THREAD_HEADING = re.compile(r"((?:MainThread|Thread-\d{1,6}(?: \([\w.]{1,80}\))?))\s?:$")
+_PID_ONLY = re.compile(r"(?:PID|[Pp]id|process) ?[:=#]? ?(\d{1,10})$")
 _COMMAND = re.compile(
     r"(?:^|[$#>`\s])(?:py-spy (?:dump|top|record)|gdb|pystack remote)\b.{0,200}?(?:-p|--pid|remote)[ =](\d{1,10})\b"
 )
@@ -43,6 +53,10 @@ def parse_function(body: str) -> Frame | None:
     if found:
         file, line = split_place(found.group(2))
         return Frame(function=clean(found.group(1)), file=file, line=line, native=is_native(file, line))
+    found = _PLACE_NAME.match(body)
+    if found:
+        file, line = split_place(found.group(1))
+        return Frame(function=clean(found.group(2)), file=file, line=line, native=is_native(file, line))
     if (
         not _FUNCTION.match(body)
         or body.endswith(".")
@@ -76,16 +90,18 @@ def parse_chain(body: str) -> tuple[Frame, ...] | None:
     `←` points at the caller's callee. `→` is read either way: the end that is a known outermost function decides,
     and without one the first name is the innermost.
     """
-    body = _without_label(body)
-    backwards = "→" not in body and "->" not in body and "=>" not in body and "⟶" not in body and "➜" not in body
-    links = (_BACK_ARROW if backwards else _ARROW).split(body.strip("`*- "))
+    body = _without_label(body).strip("`*- ")
+    arrow = next((a for a in (_ARROW, _BACK_ARROW, _LESS, _MORE) if a.search(body)), _ARROW)
+    strict = arrow is _LESS or arrow is _MORE  # also signs of arithmetic: only certain names count
+    backwards = arrow is _BACK_ARROW or arrow is _LESS
+    links = arrow.split(body)
     links = [link for link in links if link.strip(" .…")]
-    if not 2 <= len(links) <= 200:
+    if not 2 + strict <= len(links) <= 200:
         return None
     frames = []
     for link in links:
         found = _LINK.match(link.strip())
-        if not found or (len(links) == 2 and "_" not in link):
+        if not found or ((strict or len(links) == 2) and "_" not in link and not found.group(2)):
             return None
         file, line = split_place(found.group(2) or found.group(3) or "")
         frames.append(Frame(function=clean(found.group(1)), file=file, line=line, native=is_native(file, line)))
@@ -95,6 +111,19 @@ def parse_chain(body: str) -> tuple[Frame, ...] | None:
 def _without_label(body: str) -> str:
     found = _LABEL.match(body)
     return body[found.end() :] if found else body
+
+
+def chain_label(body: str) -> ProcessHead | None:
+    """The rank or title that labels an arrow chain (`rank1: a → b`), else None."""
+    found = _LABEL.match(body)
+    label = found.group().strip(" :") if found else ""
+    return ProcessHead(None, clean(label), weak=True) if "::" in label or _RANKED.match(label) else None
+
+
+def parse_thread_heading(body: str) -> ThreadHead | None:
+    """A heading that is only a thread's name: `MainThread:`, `Thread-3 (run):`; else None."""
+    found = _THREAD_HEADING.match(body)
+    return ThreadHead(Layout.PYSPY, name=clean(found.group(1))) if found else None
 
 
 def orient(frames: Sequence[Frame]) -> tuple[Frame, ...]:
@@ -115,12 +144,12 @@ def parse_heading(body: str) -> ProcessHead | None:
 
 
 def _title_before(body: str) -> str:
-    name = re.split(r"[\s(\[,]*\bpid\b", body, maxsplit=1)[0].strip(" #*`-:")
+    name = re.split(r"[\s(\[,]*\b(?i:pid)\b", body, maxsplit=1)[0].strip(" #*`-:")
     title = full_title(name)
     return title if "::" in title or rank_tags(name) else ""
 
 
 def parse_command(body: str) -> ProcessHead | None:
     """The pid in a pasted command line (`py-spy dump --pid 41`), else None."""
-    found = _COMMAND.search(body[:400])
+    found = _PID_ONLY.match(body[:40]) or _COMMAND.search(body[:400])
     return ProcessHead(int(found.group(1)), weak=True) if found else None

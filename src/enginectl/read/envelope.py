@@ -53,6 +53,10 @@ _RANK_PREFIX = re.compile(
 _HEAD = re.compile(r"\[(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)((?:,? [A-Z]{2,4}\d{1,6})*)\]:? ?")
 _TAGS_ONLY = re.compile(r"\[((?:(?:DP|TP|PP|EP)\d{1,6}[ ,]?){1,4})\]:? ?")
 _LEVEL = re.compile(r"(?:INFO|WARNING|WARN|ERROR|DEBUG|CRITICAL)[: ]")
+_LEVEL_HEAD = re.compile(
+    r"(?:INFO|WARNING|WARN|ERROR|DEBUG|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})? "
+    r"(?:\[[\w./-]{1,200}:\d{1,6}\] ?)?"
+)
 _PLAIN_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,9})?)(?: ?[-|:])? ?")
 _LOGGED_HEAD = re.compile(
     r"(?:INFO|WARNING|WARN|ERROR|DEBUG|CRITICAL)[: ]|\[(?:INFO|WARNING|ERROR|DEBUG)\b"
@@ -87,6 +91,8 @@ def tidy(raw: bytes) -> str:
         if _ANSI_HINT.search(text):
             text = _ANSI.sub("", text)
         text = _LITERAL_CR.sub("", text).replace("\xa0", " ").replace("\ufeff", "")
+    if "“" in text or "”" in text:
+        text = text.replace("“", '"').replace("”", '"')
     if "<" in text and _MARKUP.search(text):
         text = _TAG.sub("", text)
     if "&" in text and _ENTITY.search(text):
@@ -142,6 +148,8 @@ def _prefixes(text: str) -> Stripped:
             when = found.group(1)
         elif first.isdigit() and (found := _PLAIN_TIME.match(text)):
             when, logged = found.group(1), True
+        elif first.isupper() and (found := _LEVEL_HEAD.match(text)):
+            logged = True
         elif first.isupper() and (found := _JOURNAL.match(text)):
             lane.append(found.group(1) + found.group(2))
             pid = pid or int(found.group(2))
@@ -236,7 +244,7 @@ def logical_lines(raw: bytes) -> tuple[bytes, ...] | list[bytes]:
         record = _json_log(raw)
         if record is not None:
             return record
-    if b"\\n" in raw and (b"Thread " in raw or b".py" in raw or b"Process " in raw):
+    if b"\\n" in raw and raw[:8].strip() and (b"Thread " in raw or b".py" in raw or b"Process " in raw):
         raw = _ESCAPE.sub(lambda m: _UNESCAPE[m.group()], raw)
     if b"<br" in raw:
         raw = _BREAK.sub(b"\n", raw)

@@ -21,7 +21,7 @@ _TRACE_FRAME = re.compile(r'File "([^"]{0,2000})", line (\d{1,9}|\?), in (\S.*)$
 _C10_FRAME = re.compile(r"frame #\d{1,4}: (.{0,8000}) \(0x[0-9a-fA-F]{1,16} in ([^()]{1,400})\)$")
 _OFFSET = re.compile(r" \+ 0x[0-9a-fA-F]{1,16}$")
 _SPLIT = re.compile(r"Fatal Python error: |Timeout \(\d{1,3}:\d\d:\d\d(?:\.\d+)?\)!|\+{5,} ?Timeout ?\+{5,}")
-_QUIET = ("Extension modules:", "<no Python frame>", "~~~~~~~", "^^^^")
+_QUIET = ("Extension modules:", "<no Python frame>", "Current thread's C stack", 'Binary file "', "~~~~~~~", "^^^^")
 _LONE_TITLE = re.compile(r"~{5,} Stack of (.{1,100}?) \((\d{1,18})\) ~{5,}")
 
 

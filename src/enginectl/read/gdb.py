@@ -11,16 +11,16 @@ from enginectl.read.tokens import Layout, ProcessHead, ThreadHead
 _THREAD = re.compile(
     r"Thread (\d{1,9}) \((?:Thread 0x[0-9a-fA-F]{1,16} )?\(?LWP (\d{1,18})\)?(?: \"?([^\"]{0,64})\"?)?\)+:?"
     r"|Thread (\d{1,9}) \(Thread 0x([0-9a-fA-F]{1,16}).{0,80}?\):"
-    r"|\* ?\d{1,9} +Thread 0x[0-9a-fA-F]{1,16} \(LWP (\d{1,18})\)"
 )
+_TID = re.compile(r"TID (\d{1,18}):$")  # eu-stack
 _NAMED = re.compile(r'(?:LWP \d{1,18}\)?) "([^"]{1,64})"')
-_FRAME = re.compile(r"#(\d{1,5}) +(?:0x[0-9a-fA-F]{1,16} in )?(\S.*)$")
+_FRAME = re.compile(r"#(\d{1,5}) +(?:0x[0-9a-fA-F]{1,16} (?:in )?)?(\S.*)$")
 _AT = re.compile(r" at (\S[^:]{0,1000}):(\d{1,9})$")
 _FROM = re.compile(r" from (\S.{0,1000})$")
 _PLACE_ONLY = re.compile(r"(?:.{0,4000}\) )?(?:at (\S[^:]{0,1000}):(\d{1,9})|from (/\S{1,1000}))$")
 _PYTHON = re.compile(r"(?:Frame 0x[0-9a-fA-F]{1,16}, )?for file (.{1,1000}?), line (\d{1,9}), in (\S{1,400}) \(")
 _ATTACH = re.compile(r"[Aa]ttaching to (?:program: .{0,500}?, )?process (\d{1,10})|\(gdb\) attach (\d{1,10})")
-_PAGER = re.compile(r"-{2,3}Type <(?:return|RET)>.{0,120}?(?:quitting|to quit|quit)-{2,3}")
+_PAGER = re.compile(r"-{2,3}Type <(?:return|RET)>[^-]{0,120}-{2,3}")
 _QUIET = (
     "[Thread debugging",
     "Using host libthread_db",
@@ -34,10 +34,13 @@ _QUIET = (
 
 def parse_thread(text: str) -> ThreadHead | None:
     """`Thread 2 (Thread 0x7f… (LWP 42) "python"):` with the LWP as id and the comm as name, else None."""
+    listed = _TID.match(text)
+    if listed is not None:
+        return ThreadHead(Layout.GDB, tid=int(listed.group(1)))
     found = _THREAD.match(text)
     if found is None:
         return None
-    lwp = found.group(2) or found.group(6)
+    lwp = found.group(2)
     tid = int(lwp) if lwp else int(found.group(5), 16) & 0x7FFF_FFFF_FFFF_FFFF
     named = _NAMED.search(text)
     return ThreadHead(Layout.GDB, tid=tid, name=clean(named.group(1)) if named else None)

@@ -28,6 +28,7 @@ _PYBT_QUIET = (
 _BLANK = Token(Kind.BLANK)
 TEXT_LIMIT = 4096
 """Characters of an unknown line that are looked at."""
+_ARROWS = re.compile(r"→|->|=>|⟶|➜|←|<-| [<>] ")
 _PID = re.compile(r"PID (\d{1,10})")
 
 
@@ -59,7 +60,7 @@ def _process(head: ProcessHead, stamp: Stamp, indent: int) -> Token:
 
 def _known(body: str, stamp: Stamp, indent: int, logged: bool) -> Token | None:
     first = body[0]
-    if first in "TCIPAS~-+*" and not body.startswith("-->"):
+    if first in "TCPAS~+" and not body.startswith("-->"):
         token = _headed(body, stamp, indent)
         if token is not None:
             return token
@@ -96,7 +97,7 @@ def _known(body: str, stamp: Stamp, indent: int, logged: bool) -> Token | None:
 
 def _headed(body: str, stamp: Stamp, indent: int) -> Token | None:
     thread = None
-    if body.startswith(("Thread", "Current thread", "~", "*")):
+    if body.startswith(("Thread", "Current thread", "~", "TID ")):
         thread = pyspy_text.parse_thread(body) or faulthandler.parse_thread(body) or gdb.parse_thread(body)
     elif body.startswith("Traceback "):
         if body.startswith(_PYBT):
@@ -177,20 +178,20 @@ def _sampled(body: str, stamp: Stamp, indent: int, logged: bool) -> Token | None
         row = top_table.parse_row(body)
         if row is not None:
             return Token(Kind.ROW, stamp, Layout.PROFILE, row=row, indent=indent)
-    if not logged and ("→" in body or "->" in body or "←" in body or "<-" in body or "=>" in body):
+    if not logged and _ARROWS.search(body):
         chain = bare.parse_chain(body)
         if chain is not None:
-            return Token(Kind.CHAIN, stamp, Layout.CHAIN, stack=Stack(chain, 1.0), indent=indent)
+            stack = Stack(chain, 1.0, process=bare.chain_label(body))
+            return Token(Kind.CHAIN, stamp, Layout.CHAIN, stack=stack, indent=indent)
     return None
 
 
 def _hand_made(body: str, stamp: Stamp, indent: int) -> Token | None:
-    if " at " in body or " from " in body or body.startswith(("at ", "from ")):
-        place = gdb.parse_place(body)
-        if place is not None:
-            rest = Frame(function="", file=place[0], line=place[1], native=True)
-            return Token(Kind.PLACE, stamp, Layout.GDB, rest, indent=indent)
-    if body.endswith(":") or "-p" in body or "remote" in body:
+    if body.endswith(":"):
+        thread = bare.parse_thread_heading(body)
+        if thread is not None:
+            return _thread(thread, stamp, indent)
+    if body.endswith(":") or "-p" in body or "remote" in body or body[:3] in ("PID", "pid", "Pid", "pro"):
         head = bare.parse_heading(body) or bare.parse_command(body) or gdb.parse_process(body)
         if head is not None:
             return Token(Kind.PROCESS, stamp, process=head, indent=indent)
@@ -205,6 +206,11 @@ def _hand_made(body: str, stamp: Stamp, indent: int) -> Token | None:
     frame = bare.parse_function(body)
     if frame is not None:
         return Token(Kind.BARE, stamp, Layout.PYSPY, frame, text=body, indent=indent)
+    if " at " in body or " from " in body or body.startswith(("at ", "from ")):
+        place = gdb.parse_place(body)
+        if place is not None:
+            rest = Frame(function="", file=place[0], line=place[1], native=True)
+            return Token(Kind.PLACE, stamp, Layout.GDB, rest, indent=indent)
     if " (" in body and body[-1] != ")":
         frame = pyspy_text.parse_cut(body)
         if frame is not None:

@@ -50,10 +50,12 @@ class _Merger:
         self.invented -= 1
         return self.invented
 
-    def add(self, draft: Draft, pid: int) -> None:
+    def add(self, draft: Draft, pid: int, *, only_described: bool) -> None:
         if pid not in self.facts and len(self.facts) >= MAX_PROCESSES:
             return
         self._describe(draft, pid)
+        if only_described:
+            return
         nth = self.seen.get(pid, -1) + 1
         self.seen[pid] = nth
         if nth == len(self.samples):
@@ -154,9 +156,10 @@ def to_recording(sources: Sequence[Source], *, facts: StatedFacts | None, same_p
     merger = _Merger()
     shared: list[int] = []
     only_exceptions = _without_exceptions(sources)
+    stacked = {d.pid for s in sources for d in s.drafts if not d.empty}
     for source in sources:
         for draft, pid in _identify(source, merger, same_process=same_process, shared=shared):
-            merger.add(draft, pid)
+            merger.add(draft, pid, only_described=draft.empty and pid in stacked)
     understood = _understood(sources, merger, only_exceptions)
     read = Recording(
         made_by="read",

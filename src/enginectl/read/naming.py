@@ -35,7 +35,7 @@ def rank_tags(text: str) -> dict[str, int]:
 
 def title_ranks(title: str) -> dict[str, int]:
     """Rank labels of a process title; a whole command line (`serve --tp 2`) carries none."""
-    return rank_tags(title) if "::" in title or " " not in title.strip() else {}
+    return rank_tags(title) if "::" in title or len(title) <= 40 else {}
 
 
 def split_title(text: str) -> tuple[str, str | None]:

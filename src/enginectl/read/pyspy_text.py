@@ -19,7 +19,7 @@ _THREAD = re.compile(
     r"Thread (?:(0[xX][0-9a-fA-F]{1,16}|\d{1,18}|[A-Z?<][\w<>?]{0,12}) )?\((idle|active|active\+gil|gil)\)"
     r'(?::|(?=\s|$))\s*(?:"(.*)"|"(.*)|)'
 )
-_FILE_LINE = re.compile(r":(\d{1,9})$")
+_FILE_LINE = re.compile(r":(\d{1,9})(?::\d{1,6})?$")
 _PYTHON_FILE = re.compile(r"\.(?:pyx?|pxd|pyi|ipynb)$|^<|^\S*\.\.\.$")
 _NATIVE_FILE = re.compile(r"\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|rs|S|go|inl?)$")
 _LIBRARY = re.compile(
@@ -59,10 +59,12 @@ def parse_thread(text: str) -> ThreadHead | None:
     if found is None:
         return None
     ident, state, name, cut_name = found.groups()
-    tid = None
-    if ident and (ident[0].isdigit()):
-        tid = int(ident, 16) if ident[:2] in ("0x", "0X") else int(ident)
     name = name if name is not None else cut_name
+    tid = None
+    if ident and not ident[0].isdigit():
+        name = name or (ident if len(ident) > 2 else None)
+    elif ident:
+        tid = int(ident, 16) if ident[:2] in ("0x", "0X") else int(ident)
     return ThreadHead(
         Layout.PYSPY,
         tid=tid,

@@ -218,7 +218,7 @@ def _skim(reader: TextReader, block: bytes) -> None:
     position, length = 0, len(block)
     while position < length:
         stop = block.find(b"\n", min(length, position + WINDOW_BYTES))
-        stop = length if stop < 0 else stop
+        stop = stop if stop >= 0 else length - block.endswith(b"\n")
         if reader.quiet():
             found = _first_that_matters(block, position, stop)
             if found is None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from enginectl.model.observed import Frame, ThreadSample
+from enginectl.read.bare import orient
 from enginectl.read.draft import Draft, cut_parent_chain, merged
 from enginectl.read.tokens import FORMAT_NAMES, OUTERMOST_FIRST, Layout, ProcessHead, Stack, Stamp, ThreadHead
 
@@ -73,14 +74,15 @@ class Stacks:
             return
         if self.layout in OUTERMOST_FIRST:
             frames.reverse()
+            if head.implied and self.layout is Layout.TRACEBACK:  # no header told the direction
+                frames = list(orient(frames))
         whole = len(frames)
         frames = cut_parent_chain(frames)
         self.used += whole - len(frames)
         draft, tid = self.draft, head.tid
         weak = self.layout is Layout.TRACEBACK and tid is None
-        if (weak and not (draft.weak or draft.empty)) or len(draft.threads) >= (
-            MAX_TRACEBACKS if weak else MAX_THREADS
-        ):
+        limit = MAX_TRACEBACKS if weak else MAX_THREADS
+        if (weak and not (draft.weak or draft.empty)) or len(draft.threads) >= limit:
             self.used += len(frames)
             return
         if draft.weak and not weak:
@@ -104,7 +106,7 @@ class Stacks:
             tid = -1 - len(draft.threads)
         draft.tids[tid] = len(draft.threads)
         draft.frames += len(frames)
-        draft.interrupt = draft.interrupt or (weak and head.adopts)
+        draft.interrupt = draft.interrupt or (weak and (head.adopts or head.implied))
         implied = head.implied and self.layout in (Layout.PYSPY, Layout.TREE)
         draft.formats.add("bare" if implied else FORMAT_NAMES[self.layout])
         draft.threads.append(

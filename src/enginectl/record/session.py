@@ -1,0 +1,73 @@
+"""The paced loop: snapshots of one observation, at a rate, into a writer."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from threading import Event
+from typing import Protocol
+
+from enginectl.model.observed import Recording, Snapshot
+from enginectl.record.write import Writer
+
+FULL_SECONDS = 0.5
+"""Counters and the slower host facts are read at most this often."""
+JITTER = 0.2
+
+
+class Observed(Protocol):
+    """What is recorded: an `Observation`."""
+
+    def take(self, *, with_ends: bool = True) -> Snapshot:
+        """One snapshot now."""
+
+    def recording(self) -> Recording:
+        """Everything but the snapshots."""
+
+
+class Pace(Protocol):
+    """How a stop is asked for; `threading.Event` is one."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait, and tell whether to stop."""
+
+    def is_set(self) -> bool:
+        """Whether to stop."""
+
+
+def record_into(
+    writer: Writer,
+    observed: Observed,
+    *,
+    duration_seconds: float,
+    rate_hertz: float,
+    stop: Pace | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> None:
+    """Take snapshots until `duration_seconds` are over (0: until `stop`), the first and the last with counters.
+
+    The intervals are jittered: a fixed one can lock in phase with the engine's steps. A snapshot that takes longer
+    than its interval delays the next one; none is made up for. Errors: NoSuchProcess when the target is gone;
+    what was written until then stays.
+    """
+    pace: Pace = stop or Event()
+    began = full_at = time.monotonic()
+    step, number = 1.0 / rate_hertz, 0
+    while True:
+        now = time.monotonic()
+        last = pace.is_set() or bool(duration_seconds and now + step / 2 >= began + duration_seconds)
+        with_ends = number == 0 or last or now - full_at >= FULL_SECONDS
+        writer.add(observed.take(with_ends=with_ends))
+        full_at = now if with_ends else full_at
+        number += 1
+        if progress:
+            progress(f"{number} snapshots, {writer.size_bytes} bytes")
+        if last:
+            return
+        due = began + number * step + random.uniform(-JITTER, JITTER) * step
+        behind = time.monotonic() - (began + number * step)
+        if behind > step:
+            began_late = behind - step
+            due, began = due + began_late, began + (0.0 if duration_seconds else began_late)
+        pace.wait(max(0.0, due - time.monotonic()))
