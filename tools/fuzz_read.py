@@ -23,9 +23,10 @@ from enginectl.read import read
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "read"
 SLOW_SECONDS_PER_MEGABYTE = 20.0
 JUNK = (
-    b"\0", b"\xff\xfe", b"\x1b[31m", b"\x9b", b"\r", b"<br>", b"&lt;", b"\\n", b"> ", b"(a pid=1) ", b"[", b"{\"", b"]", b"(", b")",
-    b" (", b"::", b"<", b"-> ", b"Thread ", b"Process 1: ", b"\"", b"....", b"9" * 30, b" " * 50, b"\xe2\x80\xae", b"%", b";",
-    b"Traceback (most recent call last):\n", b"Error: ", b"    ", b"\t", b"#0  ", b" at x:1", b"Locals:\n",
+    b"\0", b"\xff\xfe", b"\x1b[31m", b"\x9b", b"\r", b"<br>", b"&lt;", b"\\n", b"> ", b"(a pid=1) ", b"[", b"{\"",
+    b"]", b"(", b")", b" (", b"::", b"<", b"-> ", b"Thread ", b"Process 1: ", b"\"", b"....", b"9" * 30, b" " * 50,
+    b"%", b";", b"\xe2\x80\xae", b"Traceback (most recent call last):\n", b"Error: ", b"    ", b"\t", b"#0  ",
+    b" at x:1", b"Locals:\n",
 )  # fmt: skip
 
 

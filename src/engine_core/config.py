@@ -114,7 +114,8 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default=default.model, help="name of a bundled model, or a directory")
     parser.add_argument("--weights", choices=("auto", "real", "random"), default=default.weights)
     for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "num_gpu_blocks_override",
-                 "ipc_hwm", "queue_size", "output_queue_size", "max_logprobs", "warm_up_max_tokens", "torch_threads", "seed"):
+                 "ipc_hwm", "queue_size", "output_queue_size", "max_logprobs", "warm_up_max_tokens", "torch_threads",
+                 "seed"):
         parser.add_argument("--" + name.replace("_", "-"), type=int, default=getattr(default, name), metavar="N")
     parser.add_argument("--scheduling-policy", choices=("fcfs", "longest-prefix"), default=default.scheduling_policy)
     for name in ("enable_prefix_caching", "enable_chunked_prefill", "worker_use_thread", "shm_results", "log_steps",

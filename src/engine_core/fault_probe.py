@@ -47,6 +47,13 @@ class FaultProbe:
             return 0.0
         return (self.after[name].cpu_seconds - self.before[name].cpu_seconds) / self.seconds
 
+    def _demand(self, name: str) -> float:
+        """Share of the time a thread ran or wanted a core; on a busy machine it gets less than it wants."""
+        if name not in self.before or name not in self.after:
+            return 0.0
+        waited = self.after[name].runqueue_seconds - self.before[name].runqueue_seconds
+        return self._cpu_share(name) + waited / self.seconds
+
     def _parked(self, *names: str) -> bool:
         """Whether these threads live and have not run at all."""
         return all(name in self.before and name in self.after and
@@ -99,12 +106,12 @@ class FaultProbe:
 
     async def output_processor_dominates(self) -> bool:
         await self._look_again()
-        share = self._cpu_share("OutputProcessor")
-        return share >= 0.5 and share >= 1.5 * self._cpu_share("EngineCoreLoop")
+        enough = self._cpu_share("OutputProcessor") >= 1.2 * self._cpu_share("EngineCoreLoop")
+        return self._demand("OutputProcessor") >= 0.6 and enough
 
     async def ipc_loop_dominates(self) -> bool:
         await self._look_again()
-        return self._cpu_share("IPCLoop") >= 0.6
+        return self._demand("IPCLoop") >= 0.7 and self._cpu_share("IPCLoop") >= 2 * self._cpu_share("EngineCoreLoop")
 
     async def aborts_flood(self) -> bool:
         before = (await self._metrics()).get("vllm:request_success_totalabort", 0.0)
@@ -134,15 +141,12 @@ class FaultProbe:
 
     async def stray_thread_hot(self) -> bool:
         await self._look_again()
-        return self._cpu_share("StatsFlusher") >= 0.3
+        return self._demand("StatsFlusher") >= 0.4
 
     async def loop_starved(self) -> bool:
         await self._look_again()
-        names = [clocks.get("EngineCoreLoop") for clocks in (self.before, self.after)]
-        if names[0] is None or names[1] is None:
-            return False
-        waited = (names[1].runqueue_seconds - names[0].runqueue_seconds) / self.seconds
-        return self._cpu_share("EngineCoreLoop") <= 0.25 and waited >= 0.5
+        share = self._cpu_share("EngineCoreLoop")
+        return share <= 0.25 and self._demand("EngineCoreLoop") - share >= 0.5
 
     async def shm_full_and_stuck(self) -> bool:
         await self._look_again()

@@ -174,11 +174,13 @@ class FrontEnd:
                 remaining -= output.finish_reason is not None
                 chunk = api.completion_answer(request_id, self.spec.name, [piece], usage=False)
                 await response.write(b"data: " + chunk + b"\n\n")
+            await response.write(b"data: [DONE]\n\n")
+            await response.write_eof()
+        except ConnectionResetError:  # the client has gone; what is unfinished is aborted by the caller
+            pass
         finally:
             for task in tasks:
                 task.cancel()
-        await response.write(b"data: [DONE]\n\n")
-        await response.write_eof()
         return response
 
 

@@ -23,8 +23,8 @@ _WORDS = "the engine waits for a step and a block of tokens to run while many re
 class LoadProfile:
     """What the clients ask for. Sizes in tokens; `shared_tokens` of each prompt are one of `num_prefixes`.
 
-    `batch` inputs per request; `drop` closes the connection at once; `giant_tokens` is the size of one
-    more request sent after a few others; `remembered` bodies are made once and sent again and again.
+    `batch` inputs per request; `drop` closes the connection as soon as the stream begins; `giant_tokens`
+    is the size of one more request sent after a few others; `remembered` bodies are made once.
     """
 
     kind: Literal["embed", "token_embed", "generate"] = "embed"
@@ -127,17 +127,17 @@ class LoadGenerator:
             self.in_flight -= 1
 
     async def _drop(self) -> None:
-        """Send a whole request and close the connection without waiting for the answer."""
+        """Send a request for a stream and close the connection as soon as the server has taken it."""
         address, body = urlsplit(self.url), self._body()
         head = f"POST {self._path()} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(body)}\r\n\r\n"
         try:
-            _, writer = await asyncio.open_connection(address.hostname, address.port)
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
             writer.write(head.encode() + body)
             await writer.drain()
-            await asyncio.sleep(0.05)  # the server's turn to take it; the client of a dropped request is gone then
+            await reader.readuntil(b"\r\n\r\n")
             writer.close()
             self.finished += 1
-        except OSError:
+        except (OSError, EOFError, asyncio.LimitOverrunError):
             self.failed += 1
             await asyncio.sleep(_RETRY_SECONDS)
 
@@ -153,7 +153,8 @@ class LoadGenerator:
         body: dict[str, Any] = {"input": prompts, "encoding_format": "base64", "task": profile.kind}
         if profile.kind == "generate":
             body = {"prompt": prompts, "max_tokens": profile.max_tokens, "ignore_eos": True, "stop": profile.stop,
-                    "logprobs": profile.logprobs, "temperature": profile.temperature, "seed": self.random.randrange(1 << 30)}
+                    "logprobs": profile.logprobs, "temperature": profile.temperature, "stream": profile.drop,
+                    "seed": self.random.randrange(1 << 30)}
         body["truncate_prompt_tokens"] = profile.truncate_prompt_tokens
         return msgspec.json.encode(body)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from engine_core.config import ModelSpec
 
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # small batches; a thread pool would only add waiting
 _EOS_NAMES = ("<|im_end|>", "<|endoftext|>", "[SEP]", "</s>")
 
 

@@ -69,5 +69,19 @@ def test_a_lone_place_is_a_frame_without_function(reader):
     assert reader.brief(reader.read("ring.py:136\n"))[-1][0][4] == [("", "ring.py", 136, False)]
 
 
+def test_places_before_or_behind_the_function(reader):
+    recording = reader.read("core.py:9 step\nring.py:4 in take\nrun_core at core.py:11\n")
+    assert reader.brief(recording)[-1][0][4] == [
+        ("step", "core.py", 9, False), ("take", "ring.py", 4, False), ("run_core", "core.py", 11, False)
+    ]  # fmt: skip
+
+
+def test_labelled_chains_and_thread_names_as_headings(reader):
+    chains = reader.read("rank0: all_reduce -> forward -> step_loop\nrank1: recv_any -> step_loop\n")
+    assert [p.title for p in chains.processes] == ["rank0", "rank1"]
+    named = reader.read("PID 300\nMainThread:\n  recv (a.py:1)\nThread-3 (forward):\n  step (a.py:4)\n")
+    assert [(t[0], t[1]) for t in reader.brief(named)[300]] == [(300, "MainThread"), (-2, "Thread-3 (forward)")]
+
+
 def test_the_pid_of_the_command_line_is_used(reader):
     assert list(reader.names(reader.read("$ py-spy dump --pid 812\nwork (a.py:1)\n"))) == [812]

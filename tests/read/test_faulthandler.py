@@ -64,6 +64,19 @@ def test_an_interrupt_by_hand_is_weak_evidence(reader):
     assert recording.understood.death_notice is None
 
 
+def test_logger_heads_on_every_line_of_a_traceback(reader):
+    head = "(EngineCore pid=12) ERROR 11-10 09:50:25 [core.py:710] "
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/x.py", line 7, in run',
+        "    step()",
+        "RuntimeError: CUDA error: x",
+    ]
+    recording = reader.read("".join(f"{head}{line}\n" for line in lines))
+    assert reader.names(recording) == {12: [["run"]]}
+    assert recording.understood.death_notice == "device-error"
+
+
 def test_an_exception_is_no_stack_beside_a_dump(reader):
     trace = 'Traceback (most recent call last):\n  File "/a.py", line 3, in handler\n    x()\nValueError: bad\n'
     assert reader.read(trace).understood.death_notice == "exception"

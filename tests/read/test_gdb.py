@@ -52,11 +52,20 @@ def test_frames_without_any_thread_header(reader):
 
 def test_python_traces_of_all_threads(reader):
     text = (
-        'Thread 2 (Thread 0x7f0000001640 (LWP 42) "python"):\nTraceback (most recent call first):\n  Waiting for the GIL\n'
+        'Thread 2 (Thread 0x7f0000001640 (LWP 42) "python"):\nTraceback (most recent call first):\n'
+        "  Waiting for the GIL\n"
         '  File "a.py", line 1, in f\n    x()\n  File "a.py", line ?, in g\n    (failed to get frame line number)\n\n'
-        'Thread 1 (Thread 0x7f0000000640 (LWP 41) "python"):\nTraceback (most recent call first):\n  File "b.py", line 2, in h\n'
+        'Thread 1 (Thread 0x7f0000000640 (LWP 41) "python"):\nTraceback (most recent call first):\n'
+        '  File "b.py", line 2, in h\n'
     )
     assert reader.names(reader.read(text)) == {-1: [["f", "g"], ["h"]]}
+
+
+def test_lists_of_threads_and_other_tools(reader):
+    listed = '* 1    Thread 0x7f00 (LWP 55) "python" poll () from x.so\n'
+    text = listed + 'Thread 1 (Thread 0x7f00 (LWP 55) "python"):\n#0  0x01 in poll () from x.so\n'
+    assert reader.names(reader.read(text)) == {-1: [["poll"]]}
+    assert reader.names(reader.read("TID 77:\n#0  0x00007f12 poll\n#1  0x00007f13 run\n")) == {-1: [["poll", "run"]]}
 
 
 def test_the_pager_is_passed_over():

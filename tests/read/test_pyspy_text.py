@@ -2,6 +2,8 @@ import pytest
 
 from enginectl.read import pyspy_text
 
+SYMBOL = "ns::Channel<int, std::vector<long> >::wait(std::chrono::duration<long>)"
+
 
 def test_native_frames_locals_hex_ids_and_missing_names(reader):
     recording = reader.fixture("pyspy-native-locals.txt")
@@ -15,7 +17,7 @@ def test_native_frames_locals_hex_ids_and_missing_names(reader):
                 [
                     ("0x7f00aa001d71", "libc.so.6", None, True),
                     ("pthread_cond_timedwait", "libc.so.6", None, True),
-                    ("ns::Channel<int, std::vector<long> >::wait(std::chrono::duration<long>)", "libchannel.so", None, True),
+                    (SYMBOL, "libchannel.so", None, True),
                     ("take", "queues/take.py", 17, False),
                     ("run_loop", "core/loop.py", 90, False),
                     ("<module>", "<string>", 1, False),
@@ -41,7 +43,8 @@ def test_old_tabbed_form_without_names(reader):
 
 def test_several_processes_and_full_command_lines(reader):
     text = (
-        "Process 7: python -m serve --port 1 --api-key sk-abc --max-num-seqs=4 {json: 1}\nPython v3.11.4 (/usr/bin/python3)\n"
+        "Process 7: python -m serve --port 1 --api-key sk-abc --max-num-seqs=4 {json: 1}\n"
+        "Python v3.11.4 (/usr/bin/python3)\n"
         '\nThread 7 (idle): "MainThread"\n    a (x.py:1)\n'
         "Process 9: ray::RayWorkerWrapper.execute_method()\nPython v3.11.4 (/usr/bin/python3)\n"
         '\nThread 9 (idle): "MainThread"\n    b (x.py:2)\n'
@@ -57,12 +60,23 @@ def test_several_processes_and_full_command_lines(reader):
 
 def test_a_forked_child_is_cut_below_its_launch(reader):
     text = (
-        'Process 5: x/y\nThread 5 (idle): "MainThread"\n    poll (a.py:1)\n    _bootstrap (multiprocessing/process.py:315)\n'
-        "    _launch (multiprocessing/popen_fork.py:71)\n    start (multiprocessing/process.py:121)\n    main (serve.py:3)\n"
+        'Process 5: x/y\nThread 5 (idle): "MainThread"\n    poll (a.py:1)\n'
+        "    _bootstrap (multiprocessing/process.py:315)\n    _launch (multiprocessing/popen_fork.py:71)\n"
+        "    start (multiprocessing/process.py:121)\n    main (serve.py:3)\n"
     )
     assert reader.names(reader.read(text)) == {5: [["poll", "_bootstrap"]]}
+    qualified = text.replace(" _bootstrap", " BaseProcess._bootstrap").replace("_launch", "Popen._launch")
+    assert reader.names(reader.read(qualified)) == {5: [["poll", "BaseProcess._bootstrap"]]}
     parent = 'Thread 5 (idle): "MainThread"\n    _launch (multiprocessing/popen_fork.py:66)\n    start (a.py:1)\n'
     assert reader.names(reader.read(parent)) == {5: [["_launch", "start"]]}
+
+
+def test_values_of_variables_are_no_lines_of_the_dump(reader):
+    text = (
+        'Thread 9 (active): "MainThread"\n    f (a.py:1)\n        Locals:\n            p: Thread 1 (idle)\n'
+        '            q: "x\\nThread 2 (idle)\\n  y (z.py:1)"\n            r: g (b.py:2)\n    g (a.py:2)\n'
+    )
+    assert reader.names(reader.read(text)) == {9: [["f", "g"]]}
 
 
 def test_cut_last_line_and_wrapped_line(reader):

@@ -18,6 +18,9 @@ def test_rows_become_shares_of_the_time(reader):
 
 
 def test_a_table_in_a_log_with_prefixes(reader):
-    text = "x-1 |  %Own   %Total  OwnTime  TotalTime  Function (filename)\nx-1 | 50.00%  50.00%    1.00s     2.00s   f (a.py)\n"
+    text = (
+        "x-1 |  %Own   %Total  OwnTime  TotalTime  Function (filename)\n"
+        "x-1 | 50.00%  50.00%    1.00s     2.00s   f (a.py)\n"
+    )
     recording = reader.read(text)
     assert recording.snapshots[0].processes[0].threads[0].frames[0].function == "f"

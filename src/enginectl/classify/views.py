@@ -176,6 +176,8 @@ def thread_view(pid: int, tid: int, looks: Sequence[Look], role: str, stated_cpu
     with_stack = [look for look in seen if look.sample.frames is not None]
     classes = ["gil" if waits_for_gil(x) else x.match.row.wait_class if x.match else "unknown" for x in with_stack]
     running = [_is_running(look) for look in with_stack]
+    if moved is False:
+        running = [False] * len(with_stack)
     if locked:
         classes, running = ["lock"] * len(with_stack), [False] * len(with_stack)
     running_ratio = sum(running) / len(running) if running else None

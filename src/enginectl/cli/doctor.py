@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from enginectl.cli.export import ExportFormat
+
 if TYPE_CHECKING:
     from enginectl.knowledge.loader import Knowledge
     from enginectl.model.diagnosed import Diagnosis
@@ -49,6 +51,10 @@ def doctor(
     json_: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     format_: Annotated[Format, typer.Option("--format", help="Form of the report.")] = Format.TEXT,
     output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="Write the report to a file.")] = "",
+    export: Annotated[
+        tuple[ExportFormat, str] | None,
+        typer.Option(metavar="FORMAT FILE", help="Write it for another viewer too: perfetto, speedscope or folded."),
+    ] = None,
     duration: Annotated[float, typer.Option(min=0, help="Seconds to observe.")] = 2.0,
     samples: Annotated[int, typer.Option(min=1, max=1000, help="Stack samples within that time.")] = 5,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds any single read may take.")] = 10.0,
@@ -87,6 +93,10 @@ def doctor(
         )
         target = pid if pid is not None else pipeline.choose_pid(rows, name)
         recording, diagnosis = _observe(target, settings, rows, confirm=not no_confirm, quiet=quiet)
+    if export:
+        from enginectl.cli.export import export as write_export
+
+        write_export(recording, rows, *export)
     form = Format.JSON if json_ else format_
     pipeline.write(
         _render(diagnosis, recording, rows, form, pipeline.use_color(no_color) and not output, verbose), output

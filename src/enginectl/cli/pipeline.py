@@ -8,11 +8,15 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from enginectl.errors import UsageError
 from enginectl.knowledge.loader import Knowledge, load
 from enginectl.model.diagnosed import Diagnosis
 from enginectl.model.observed import Recording
+
+if TYPE_CHECKING:
+    from enginectl.observe.record import Observation, Settings
 
 SEVERITIES = ("info", "warning", "critical")
 CERTAIN = frozenset({"process-stopped", "engine-exited", "worker-lost", "thread-died", "attach-denied", "device-fault"})
@@ -75,6 +79,14 @@ def choose_pid(knowledge: Knowledge, name: str = "") -> int:
         lines = "\n  ".join(f"--pid {r}   {' '.join(table[r].command)[:90] or table[r].title}" for r in roots)
         raise UsageError("several engines are running; choose one:", fix=lines)
     return roots[0]
+
+
+def observation(pid: int, settings: Settings, knowledge: Knowledge) -> Observation:
+    """An observation of the tree of `pid` that knows this knowledge's engines. Errors: NoSuchProcess, NotAnEngine."""
+    from enginectl.classify.identify import ranks_of
+    from enginectl.observe.record import Observation
+
+    return Observation(pid, settings, Recogniser(knowledge), packages_of(knowledge), ranks_of)
 
 
 def needs_confirmation(diagnosis: Diagnosis) -> bool:
@@ -151,14 +163,19 @@ def terminal_width() -> int:
 
 def write(text: str, output: str) -> None:
     """Data to stdout, or whole to a file: never half of it. Errors: UsageError when it cannot be written."""
-    if not output or output == "-":
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
-        sys.stdout.flush()
-        return
+    text = text if text.endswith("\n") else text + "\n"
+    if output and output != "-":
+        return write_bytes(text.encode("utf-8", "replace"), output)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def write_bytes(data: bytes, output: str) -> None:
+    """Data whole to a file: never half of it. Errors: UsageError when it cannot be written."""
     path = Path(output)
     try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            file.write(text if text.endswith("\n") else text + "\n")
+        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            file.write(data)
         os.replace(file.name, path)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}") from error

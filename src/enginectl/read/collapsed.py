@@ -95,6 +95,7 @@ def _profile(profile: dict[str, Any], frames: list[Frame], number: int) -> list[
         tid = (int(ident, 16) if ident[:2] == "0x" else int(ident)) & 0x7FFF_FFFF_FFFF_FFFF
         name = clean(found.group(2)) if found.group(2) else None
     head = ThreadHead(Layout.PROFILE, tid=tid, name=name, active=True)
+    labels = {i for i, frame in enumerate(frames) if not frame.file and any(_labels(frame.function))}
     samples, weights = profile.get("samples"), profile.get("weights")
     stacks = []
     for index, sample in enumerate(samples if isinstance(samples, list) else ()):
@@ -102,6 +103,8 @@ def _profile(profile: dict[str, Any], frames: list[Frame], number: int) -> list[
             continue
         weight = weights[index] if isinstance(weights, list) and index < len(weights) else 1
         weight = float(weight) if isinstance(weight, int | float) and 0 <= weight < 1e12 else 1.0
+        if sample and isinstance(sample[0], int) and sample[0] in labels:
+            sample = sample[1:]
         known = [i for i in reversed(sample[:MAX_DEPTH]) if isinstance(i, int) and 0 <= i < len(frames)]
         stacks.append(Stack(tuple(frames[i] for i in known), weight, head, process))
     return stacks

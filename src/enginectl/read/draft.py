@@ -54,12 +54,11 @@ class Draft:
 
 def cut_parent_chain(frames: list[Frame]) -> list[Frame]:
     """Innermost-first frames of a forked child without those of its parent (at and below `_launch`)."""
-    booted = False
-    for index, frame in enumerate(frames):
-        if frame.function == "_bootstrap" and frame.file.endswith("process.py"):
-            booted = True
-        elif booted and frame.function.endswith("_launch") and frame.file.endswith("popen_fork.py"):
-            return frames[:index]
+    launches = [i for i, f in enumerate(frames) if f.function.endswith("_launch") and f.file.endswith("popen_fork.py")]
+    for launch in launches:
+        inner = frames[:launch]
+        if any(f.function.endswith("_bootstrap") and f.file.endswith("process.py") for f in inner):
+            return inner
     return frames
 
 

@@ -60,7 +60,7 @@ def _process(head: ProcessHead, stamp: Stamp, indent: int) -> Token:
 
 def _known(body: str, stamp: Stamp, indent: int, logged: bool) -> Token | None:
     first = body[0]
-    if first in "TCPAS~+" and not body.startswith("-->"):
+    if first in "TCPALS~+" and not body.startswith("-->"):
         token = _headed(body, stamp, indent)
         if token is not None:
             return token
@@ -205,7 +205,10 @@ def _hand_made(body: str, stamp: Stamp, indent: int) -> Token | None:
             return Token(Kind.FRAME, stamp, Layout.PYSPY, frame, indent=indent)
     frame = bare.parse_function(body)
     if frame is not None:
-        return Token(Kind.BARE, stamp, Layout.PYSPY, frame, text=body, indent=indent)
+        sure = frame.function and frame.line is not None
+        return Token(
+            Kind.FRAME if sure else Kind.BARE, stamp, Layout.PYSPY, frame, text="" if sure else body, indent=indent
+        )
     if " at " in body or " from " in body or body.startswith(("at ", "from ")):
         place = gdb.parse_place(body)
         if place is not None:

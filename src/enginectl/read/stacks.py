@@ -148,8 +148,8 @@ class Stacks:
                 draft.pid, draft.title = stamp.pid, draft.title or stamp.title
             draft.tags = draft.tags or stamp.tags
         if draft.pid is None:
-            main = next((t.tid for t in draft.threads if t.name == "MainThread" and 0 < t.tid < 1 << 22), None)
-            draft.pid = main
+            named = [(t.tid, t.name) for t in draft.threads] + list(draft.thread_names.items())
+            draft.pid = next((tid for tid, name in named if name == "MainThread" and 0 < tid < 1 << 22), None)
         if len(self.drafts) >= MAX_DRAFTS:
             return
         if not draft.empty or draft.python or (draft.pid is not None and "::" in draft.title):

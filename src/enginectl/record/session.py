@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -43,7 +44,7 @@ def record_into(
     duration_seconds: float,
     rate_hertz: float,
     stop: Pace | None = None,
-    progress: Callable[[str], None] | None = None,
+    seen: Callable[[Snapshot], None] | None = None,
 ) -> None:
     """Take snapshots until `duration_seconds` are over (0: until `stop`), the first and the last with counters.
 
@@ -52,22 +53,20 @@ def record_into(
     what was written until then stays.
     """
     pace: Pace = stop or Event()
-    began = full_at = time.monotonic()
-    step, number = 1.0 / rate_hertz, 0
-    while True:
+    began = due = full_at = time.monotonic()
+    end = began + duration_seconds if duration_seconds else math.inf
+    step, number, last = 1.0 / rate_hertz, 0, False
+    while not last:
         now = time.monotonic()
-        last = pace.is_set() or bool(duration_seconds and now + step / 2 >= began + duration_seconds)
+        last = pace.is_set() or now >= end
         with_ends = number == 0 or last or now - full_at >= FULL_SECONDS
-        writer.add(observed.take(with_ends=with_ends))
+        snapshot = observed.take(with_ends=with_ends)
+        writer.add(snapshot)
         full_at = now if with_ends else full_at
         number += 1
-        if progress:
-            progress(f"{number} snapshots, {writer.size_bytes} bytes")
-        if last:
-            return
-        due = began + number * step + random.uniform(-JITTER, JITTER) * step
-        behind = time.monotonic() - (began + number * step)
-        if behind > step:
-            began_late = behind - step
-            due, began = due + began_late, began + (0.0 if duration_seconds else began_late)
-        pace.wait(max(0.0, due - time.monotonic()))
+        if seen:
+            seen(snapshot)
+        due = max(due + step, time.monotonic())
+        until = due + random.uniform(-JITTER, JITTER) * step
+        if not last:
+            pace.wait((until if until < end - step / 2 else end) - time.monotonic())

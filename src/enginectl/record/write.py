@@ -36,10 +36,10 @@ class Writer:
         self.size_bytes = 0
         self._fd = os.dup(1) if str(path) == STDOUT else _create(self.path, force)
         self._machine = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
-        empty = msgspec.structs.replace(head, snapshots=(), wall_seconds=0.0)
-        body = msgspec.json.encode(empty)[1:-1]
-        opening = b'{"schema_version":%d,' % head.schema_version
-        self._put(opening + (body + b"," if body else b"") + b'"snapshots":[')
+        known = msgspec.to_builtins(head)
+        known = {key: known[key] for key in known if key not in ("schema_version", "snapshots", "wall_seconds")}
+        body = msgspec.json.encode({"schema_version": head.schema_version, **known})
+        self._put(body[:-1] + b',"snapshots":[')
 
     def _put(self, data: bytes, *, last: bool = False) -> None:
         packed = self._machine.compress(data)

@@ -1,0 +1,1 @@
+"""Continuous observation: a ring of the last minutes, triggers as data, actions within limits, an exporter."""
