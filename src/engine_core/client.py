@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import glob
 import os
 import shutil
@@ -49,8 +50,9 @@ class PendingRequest:
 class EngineClient:
     """One engine core process and the sockets to it. Used on the event loop's thread alone."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, remove_run_dir: bool = False) -> None:
         self.config = config
+        self.owns_run_dir = remove_run_dir or not config.run_dir
         self.metrics = Metrics(config.model_spec.name)
         self.pending: dict[str, PendingRequest] = {}
         self.encoder = msgspec.msgpack.Encoder()
@@ -65,8 +67,7 @@ class EngineClient:
 
     def _claim_run_dir(self) -> None:
         """Make the directory of the sockets ours. Errors: UsageError when another engine has it."""
-        self.owns_run_dir = not self.config.run_dir
-        if self.owns_run_dir:
+        if not self.config.run_dir:
             self.config.run_dir = tempfile.mkdtemp(prefix="engine_core-")
         os.makedirs(self.config.run_dir, exist_ok=True)
         for address in (self.config.input_address, self.config.output_address):
@@ -160,13 +161,11 @@ class EngineClient:
         self._remove_run_dir()
 
     def _remove_run_dir(self) -> None:
-        """Remove the sockets, and the directory when it was made here or is empty then."""
+        """Remove the sockets, and the directory when it is ours or is empty then."""
         if self.owns_run_dir:
             shutil.rmtree(self.config.run_dir, ignore_errors=True)
             return
         for address in (self.config.input_address, self.config.output_address):
             Path(address.removeprefix("ipc://")).unlink(missing_ok=True)
-        try:
+        with contextlib.suppress(OSError):
             os.rmdir(self.config.run_dir)
-        except OSError:
-            pass

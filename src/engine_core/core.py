@@ -5,6 +5,7 @@ Run by the front end as `python -m engine_core.core PARENT_PID CONFIG_JSON`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -80,10 +81,8 @@ class EngineCore:
     def stop(self) -> bool:
         """End the three threads where they can be ended; False when one of them hangs."""
         for stop in (self.engine_loop.stop, lambda: self.output_queue.put_nowait(None), self.ipc_loop.stop):
-            try:
+            with contextlib.suppress(queue.Full):
                 stop()
-            except queue.Full:
-                pass
         for thread in self.threads:
             thread.join(_STOP_SECONDS)
         return not any(thread.is_alive() for thread in self.threads)

@@ -126,9 +126,13 @@ class Demo:
         if not starting or self.watching is not None:
             return
         self.watching = asyncio.ensure_future(self._activate(starting))
-        self.watching.add_done_callback(lambda task: None if task.cancelled() or not task.exception() else self.stop.set())
+        self.watching.add_done_callback(self._stop_when_failed)
         if self.arguments.duration:
             asyncio.get_running_loop().call_later(self.arguments.duration, self.stop.set)
+
+    def _stop_when_failed(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.stop.set()
 
     def _vocab_size(self) -> int:
         spec = MODELS.get(self.config.model)
@@ -153,7 +157,7 @@ class Demo:
         bind_port(arguments.host, arguments.port).close()
         command = [sys.executable, "-m", "engine_core.frontend", "--host", arguments.host, "--port",
                    str(arguments.port), "--json-events", "--parent-pid", str(os.getpid()),
-                   *config_to_arguments(self.config)]
+                   *(["--remove-run-dir"] if self.owns_run_dir else []), *config_to_arguments(self.config)]
         if any(fault.driver == "small-shm" for fault in self.faults):
             command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SMALL_SHM, *command]
         self.front_end = await asyncio.create_subprocess_exec(*command, stdin=subprocess.DEVNULL,

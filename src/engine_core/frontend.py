@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -241,12 +242,13 @@ def bind_port(host: str, port: int) -> socket.socket:
     return server
 
 
-async def serve(config: EngineConfig, server: socket.socket, report: Callable[[dict[str, Any]], None]) -> int:
+async def serve(config: EngineConfig, server: socket.socket, report: Callable[[dict[str, Any]], None],
+                remove_run_dir: bool = False) -> int:
     """Start the engine core, serve until told to end, and clean up; returns the exit code."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    client = EngineClient(config)
+    client = EngineClient(config, remove_run_dir)
     try:
         report({"event": "starting", "engine_pid": client.start_process()})
         if not await _until(stop, client.wait_until_ready()):
@@ -290,10 +292,8 @@ async def _watch(stop: asyncio.Event, client: EngineClient) -> int:
         if (code := client.process.poll()) is not None:
             print(f"engine_core: the engine core has died (exit status {code})", file=sys.stderr, flush=True)
             return 1
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), 0.2)
-        except TimeoutError:
-            pass
     return 0
 
 
@@ -304,6 +304,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
     parser.add_argument("--json-events", action="store_true", help="one JSON object per line on stdout")
+    parser.add_argument("--remove-run-dir", action="store_true", help="remove the whole directory at the end")
     parser.add_argument("--parent-pid", type=int, default=0, help="end when this parent ends")
     return parser.parse_args(argv)
 
@@ -324,7 +325,7 @@ def main(argv: list[str] | None = None) -> int:
         config = config_from_arguments(arguments)
         server = bind_port(arguments.host, arguments.port)
         resolve_model(config)
-        return asyncio.run(serve(config, server, report))
+        return asyncio.run(serve(config, server, report, arguments.remove_run_dir))
     except EngineCoreError as error:
         print(f"engine_core: {error}", file=sys.stderr, flush=True)
         return error.exit_code

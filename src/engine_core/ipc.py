@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import time
@@ -48,10 +49,8 @@ class WakeQueue(queue.Queue[T], Generic[T]):
 
     def clear_wake(self) -> None:
         """Make `wake_fd` unreadable again; call before emptying the queue."""
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.wake_fd)
-        except BlockingIOError:
-            pass
 
 
 class IPCLoop:

@@ -16,7 +16,8 @@ import msgspec
 _MAX_IN_FLIGHT = 1000
 _WINDOW_SECONDS = 10.0
 _RETRY_SECONDS = 0.2
-_WORDS = "the engine waits for a step and a block of tokens to run while many requests share one long prefix".split()
+_WORDS = ("the", "engine", "waits", "for", "a", "step", "and", "block", "of", "tokens", "to", "run", "while", "many",
+          "requests", "share", "one", "long", "prefix")
 
 
 @dataclass(frozen=True, slots=True)

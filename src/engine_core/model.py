@@ -63,6 +63,8 @@ class ModelRunner:
 
         Errors: UsageError when files are malformed or incomplete.
         """
+        if self.spec.use_transformers:
+            print(f"engine_core: building {self.spec.name} with transformers", file=sys.stderr, flush=True)
         self.model = Model(self.spec)
         if self.spec.directory or self.config.weights_stream:
             load_tensors(self.model, self.spec, self.config.weights_stream)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -33,10 +34,8 @@ class _NamedTarget:
         self.name, self.target = name, target
 
     def __call__(self) -> None:
-        try:
+        with contextlib.suppress(OSError):
             Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(self.name[:15])
-        except OSError:
-            pass
         self.target()
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
-import os
-import socket
+import threading
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from engine_core.config import EngineConfig, ModelSpec
+from engine_core.config import Architecture, EngineConfig, ModelSpec, Task
 from engine_core.errors import UsageError
 
 HUB_PROBE_SECONDS = 3.0
@@ -65,7 +65,10 @@ def resolve_model(config: EngineConfig) -> None:
         raise UsageError(f"unknown model {config.model!r}; known: {', '.join(MODELS)}, or a directory")
     if config.weights == "real" and not spec.directory:
         raise UsageError(f"no weights found for {config.model}: not in a package, the cache or on a reachable hub")
-    config.spec = replace(spec, **config.hf_overrides)  # type: ignore[arg-type]
+    try:
+        config.spec = replace(spec, **config.hf_overrides)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise UsageError(f"--hf-overrides: {error}") from None
     _fit_lengths(config)
 
 
@@ -103,14 +106,18 @@ def _from_cache_or_hub(repo: str) -> str:
 
 
 def _reachable(endpoint: str) -> bool:
-    proxy = next((os.environ[key] for key in ("HTTPS_PROXY", "https_proxy") if os.environ.get(key)), "")
-    parts = urlsplit(proxy or endpoint)
-    try:
-        address = (parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443))
-        with socket.create_connection(address, timeout=HUB_PROBE_SECONDS):
-            return True
-    except (OSError, ValueError):
-        return False
+    """Whether the hub answers within `HUB_PROBE_SECONDS`, names and proxies included."""
+    answers: list[int] = []
+
+    def probe() -> None:
+        request = urllib.request.Request(endpoint, method="HEAD")
+        with contextlib.suppress(OSError, ValueError), urllib.request.urlopen(request, timeout=2) as response:
+            answers.append(response.status)
+
+    thread = threading.Thread(target=probe, name="hub-probe", daemon=True)
+    thread.start()
+    thread.join(HUB_PROBE_SECONDS)
+    return bool(answers)
 
 
 def _spec_from_directory(path: Path) -> ModelSpec:
@@ -122,9 +129,16 @@ def _spec_from_directory(path: Path) -> ModelSpec:
     if architecture not in ("qwen3", "bert") or not any(path.glob("*.safetensors")):
         raise UsageError(f"{path}: needs model_type qwen3 or bert and .safetensors weights")
     embeds = architecture == "bert" or (path / "1_Pooling").is_dir() or "embed" in path.name.lower()
+    try:
+        return _spec_from_sizes(path, architecture, "embed" if embeds else "generate", sizes)
+    except KeyError as error:
+        raise UsageError(f"{path}/config.json lacks {error}") from None
+
+
+def _spec_from_sizes(path: Path, architecture: Architecture, task: Task, sizes: dict[str, Any]) -> ModelSpec:
     heads = sizes["num_attention_heads"]
     return ModelSpec(
-        name=path.name, architecture=architecture, task="embed" if embeds else "generate",
+        name=path.name, architecture=architecture, task=task,
         vocab_size=sizes["vocab_size"], hidden_size=sizes["hidden_size"],
         num_hidden_layers=sizes["num_hidden_layers"], num_attention_heads=heads,
         num_key_value_heads=sizes.get("num_key_value_heads", heads),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -30,10 +31,8 @@ class JsonReporter:
 
     def event(self, name: str, **values: Any) -> None:
         """Print the event at once."""
-        try:
+        with contextlib.suppress(BrokenPipeError):  # the reader may have gone; the run still has to end cleanly
             print(json.dumps({"event": name, **values}), flush=True)
-        except BrokenPipeError:  # the reader has gone; the run still has to end cleanly
-            pass
 
     def load(self, stats: LoadStats) -> None:
         """Print the rates, and latencies in seconds."""

@@ -37,7 +37,7 @@ def _component_glob(text: str) -> re.Pattern[str]:
 class FramePattern:
     """One compiled `PATH:FUNCTION`. See knowledge/schema.py for the syntax."""
 
-    __slots__ = ("any_file", "file_globs", "file_suffixes", "function_globs", "functions", "leaf", "length")
+    __slots__ = ("any_file", "any_function", "file_globs", "file_suffixes", "function_globs", "functions", "leaf", "length")
 
     def __init__(self, text: str) -> None:
         self.leaf = text.startswith("^")
@@ -51,21 +51,29 @@ class FramePattern:
         names = function.split("|")
         self.functions = frozenset(n for n in names if "*" not in n)
         self.function_globs = tuple(re.compile(translate(n)) for n in names if "*" in n)
+        self.any_function = "*" in names
         self.length = 0 if self.any_file else max(len(p.strip("*")) for p in paths)
 
     def fits(self, name: str, function: str, file: str) -> bool:
-        """Whether a frame fits. `name` is `last_name(function)`; native names are also compared whole."""
-        if name not in self.functions and function not in self.functions:
-            if not self.function_globs or not any(g.match(name) or g.match(function) for g in self.function_globs):
-                return False
-        return self.any_file or self._file_fits(file)
+        """Whether a frame fits. `name` is `last_name(function)`; native names are also compared whole.
 
-    def _file_fits(self, file: str) -> bool:
+        A frame of a hand-made dump may lack its path or most of it: then the function must be named in full.
+        """
+        named = name in self.functions or function in self.functions
+        if not named:
+            if not any(g.match(name) or g.match(function) for g in self.function_globs):
+                return False
+            named = not self.any_function
+        return self.any_file or self._file_fits(file, named)
+
+    def _file_fits(self, file: str, named: bool) -> bool:
+        if not file:
+            return named
         for suffix in self.file_suffixes:
             if file == suffix or file.endswith("/" + suffix):
                 return True
             # a short path as printed by stack readers: `core.py` for `v1/engine/core.py`
-            if not file.startswith("/") and len(file) < len(suffix) and suffix.endswith("/" + file):
+            if named and not file.startswith("/") and len(file) < len(suffix) and suffix.endswith("/" + file):
                 return True
         return any(glob.match(file) for glob in self.file_globs)
 

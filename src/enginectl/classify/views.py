@@ -239,12 +239,54 @@ def _stated_cpu(stated: StatedFacts | None, pid: int, tid: int) -> float | None:
     return None
 
 
+WORK_KINDS = frozenset(
+    {"forward", "sample", "device-sync", "launch", "collective", "compile", "weights", "graph-capture", "warm-up",
+     "profile", "prepare-inputs", "file-lock", "schedule", "kv-allocate", "spin"}
+)  # fmt: skip
+"""Places where only a thread that drives the model stands, whatever its name."""
+
+
+def promote(
+    views: Sequence[ThreadView], role: str | None, kinds: dict[str, str | None], whole: bool
+) -> list[ThreadView]:
+    """Give the thread that drives the model its role when neither its name nor its outer frames told it.
+
+    Shape: `kinds` maps wait ids to their kind; `whole` says that the stacks are complete (read live), so that a
+    missing loop really is missing and nobody takes its place.
+    """
+    loops = [v for v in views if v.role in ("engine-loop", "worker-loop")]
+    result = list(views)
+    for index, view in enumerate(views):
+        at_work = view.wait_id is not None and kinds.get(view.wait_id) in WORK_KINDS and view.wait_class != "idle"
+        if view.role in ("helper", "monitor") and at_work and loops:
+            result[index] = msgspec.structs.replace(view, role="worker-loop")
+    if loops or whole or role in ("frontend", "coordinator", "detokenizer", "tokenizer"):
+        return result
+    open_ = [
+        (v.wait_id is not None and kinds.get(v.wait_id) in WORK_KINDS, v.name == "MainThread" or v.tid == v.pid, i)
+        for i, v in enumerate(views)
+        if v.frames
+        and v.role not in ("ipc", "ipc-in", "ipc-out", "tokenizer-pool", "output", "frontend-loop")
+        and v.wait_class not in ("idle", "timer", "io")
+    ]
+    if open_ and (len(views) == 1 or any(max(open_)[:2])):
+        index = max(open_)[2]
+        loop = "worker-loop" if role == "worker" else "engine-loop"
+        result[index] = msgspec.structs.replace(views[index], role=loop)
+    return result
+
+
 def process_view(
-    knowledge: Knowledge, fact: ProcessFact, timeline: Sequence[tuple[float, ProcessSample]], stated: StatedFacts | None
+    knowledge: Knowledge,
+    fact: ProcessFact,
+    timeline: Sequence[tuple[float, ProcessSample]],
+    stated: StatedFacts | None,
+    *,
+    whole: bool,
 ) -> ProcessView:
     """One process over the window.
 
-    Shape: `timeline` holds (offset in seconds, sample), oldest first, at least one.
+    Shape: `timeline` holds (offset in seconds, sample), oldest first, at least one; `whole` as in `promote`.
     """
     engine, role = fact.engine, fact.role
     stacks: list[tuple[Frame, ...]] = [t.frames for _, s in timeline[-1:] for t in s.threads if t.frames]
@@ -257,17 +299,20 @@ def process_view(
             engine, role = engine or identity.engine, role or identity.role
     kinds = identify.kind_of(knowledge, engine, role)
     looks = _looks(matcher_for(knowledge, engine), role, timeline)
-    views = tuple(
+    views = [
         thread_view(fact.pid, tid, rows, _thread_role(kinds, rows), _stated_cpu(stated, fact.pid, tid))
         for tid, rows in looks.items()
-    )
+    ]
+    if role != "helper" or engine is None or not whole:
+        named = {row.id: row.kind for rows in knowledge.waits.values() for row in rows}
+        views = promote(views, role, named, whole)
     last = timeline[-1][1]
     cpu = [(at, s.cpu_seconds) for at, s in timeline if s.cpu_seconds is not None]
     rss = [(at, s.rss_bytes) for at, s in timeline if s.rss_bytes is not None]
     stated_process = next((p for p in stated.process if p.pid == fact.pid), None) if stated else None
     return ProcessView(
         pid=fact.pid,
-        role=role or _role_from_threads(views),
+        role=role if role and role != "helper" else _role_from_threads(views),
         title=fact.title,
         engine=engine or _engine_from_waits(views, knowledge),
         engine_version=fact.engine_version,
@@ -323,6 +368,12 @@ def process_views(recording: Recording, knowledge: Knowledge) -> tuple[ProcessVi
     seen = timelines(recording)
     facts = {fact.pid: fact for fact in recording.processes}
     return tuple(
-        process_view(knowledge, facts.get(pid, ProcessFact(pid=pid)), timeline, recording.stated)
+        process_view(
+            knowledge,
+            facts.get(pid, ProcessFact(pid=pid)),
+            timeline,
+            recording.stated,
+            whole=recording.made_by == "observe",
+        )
         for pid, timeline in seen.items()
     )

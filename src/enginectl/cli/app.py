@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from enginectl._version import __version__
-from enginectl.cli import doctor, explain, ps, record, rules, run_demo, selftest
+from enginectl.cli import doctor, explain, ps, record, rules, run_demo, selftest, top, watch
 
 app = typer.Typer(
     name="enginectl",
@@ -38,7 +38,9 @@ def _main(
 
 
 app.command("doctor")(doctor.doctor)
+app.command("top")(top.top)
 app.command("record")(record.record)
+app.command("watch")(watch.watch)
 app.command("ps")(ps.ps)
 app.command("explain")(explain.explain)
 app.command("rules")(rules.rules)

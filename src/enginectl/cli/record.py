@@ -100,9 +100,7 @@ def _write(
     contents = Contents()
     with Writer(output, head, force=force) as writer:
         try:
-            record_into(
-                writer, observation, duration_seconds=duration, rate_hertz=rate, stop=pace, seen=contents.add
-            )
+            record_into(writer, observation, duration_seconds=duration, rate_hertz=rate, stop=pace, seen=contents.add)
         except NoSuchProcess as error:
             if writer.count:
                 error.fix = f"what was seen before is in {output}: {writer.count} snapshots"

@@ -167,10 +167,12 @@ def _with_progress(clock: EngineClock) -> EngineClock:
 
 
 def _with_stated(clock: EngineClock, recording: Recording) -> EngineClock:
+    changes: dict[str, float | bool | int | None] = {}
+    if "throughput-moving" in recording.notes and clock.progress is None:
+        changes["progress"] = True
     stated = recording.stated
     if stated is None:
-        return clock
-    changes: dict[str, float | bool | int | None] = {}
+        return msgspec.structs.replace(clock, **changes)
     if stated.requests.running is not None:
         changes["running"] = stated.requests.running
     if stated.requests.waiting is not None:

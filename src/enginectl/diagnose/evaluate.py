@@ -74,8 +74,11 @@ def _case(measures: Measures, case: Case) -> tuple[Outcome, list[Checked]]:
 
 
 def evaluate(measures: Measures, rule: Rule) -> RuleVerdict:
-    """One rule: the first case that fires, else the undecided case with the fewest unknowns, else clear."""
-    undecided: tuple[int, int, list[Checked]] | None = None
+    """One rule: the first case that fires, else the nearest undecided one, else clear.
+
+    The first comparison of a case is its main one: a case in which that holds is nearer than one with fewer unknowns.
+    """
+    undecided: tuple[tuple[bool, int], int, list[Checked]] | None = None
     last: list[Checked] = []
     for number, case in enumerate(rule.case):
         outcome, checked = _case(measures, case)
@@ -84,9 +87,9 @@ def evaluate(measures: Measures, rule: Rule) -> RuleVerdict:
                 code=rule.id, outcome=outcome, case=number, evidence=tuple(c.evidence() for c in checked)
             )
         if outcome is Outcome.UNDECIDED:
-            unknown = sum(c.holds is None for c in checked)
-            if undecided is None or unknown < undecided[0]:
-                undecided = (unknown, number, checked)
+            distance = (not checked[0].holds, sum(c.holds is None for c in checked))
+            if undecided is None or distance < undecided[0]:
+                undecided = (distance, number, checked)
         last = checked
     if undecided is None:
         return RuleVerdict(code=rule.id, outcome=Outcome.CLEAR, evidence=tuple(c.evidence() for c in last))

@@ -129,7 +129,11 @@ def _all_idle(m: Measures, of: str, wait: str) -> Value:
 
 
 def _is_idle(thread: ThreadView) -> bool:
-    return thread.class_ratios.get("idle", 0.0) >= 0.75
+    """Whether the thread rests. A plain `queue.get` is no resting place of a loop unless its engine says so."""
+    if thread.role in ("frontend-loop", "monitor"):
+        return thread.class_ratios.get("idle", 0.0) >= 0.75
+    named = bool(thread.wait_id) and not str(thread.wait_id).startswith(("python.", "torch."))
+    return named and thread.class_ratios.get("idle", 0.0) >= 0.75
 
 
 @_fact(
@@ -204,7 +208,9 @@ def _rank_buckets(m: Measures, of: str, wait: str) -> Value:
 @_fact("process.stopped", "", "proc", "processes that are stopped (T) or traced (t)")
 def _stopped(m: Measures, of: str, wait: str) -> Value:
     states = [p.os_state for p in m.topology.processes if p.os_state]
-    return float(sum(s in ("T", "t") for s in states)) if states else None
+    if not states and m.recording.made_by == "observe":
+        return None
+    return float(sum(s in ("T", "t") for s in states))
 
 
 @_fact("process.gone", "", "proc", "engine processes that have ended or are zombies")
@@ -273,7 +279,10 @@ def _frozen(m: Measures, of: str, wait: str) -> Value:
         return None
     if clock.progress:
         return False
-    return None if clock.outstanding is None else clock.outstanding > 0
+    if clock.outstanding is None:
+        # somebody who says that tokens stopped has seen them expected
+        return True if m.recording.stated is not None else None
+    return clock.outstanding > 0
 
 
 @_fact("engine.outstanding_known", "", "proc", "whether any source tells how many requests are outstanding")
@@ -406,12 +415,19 @@ def _stacks(m: Measures, of: str, wait: str) -> Value:
 @_fact("evidence.attach_denied", "", "proc", "processes whose stacks could not be read")
 def _denied(m: Measures, of: str, wait: str) -> Value:
     gaps = [*m.recording.gaps, *(g for s in m.recording.snapshots for g in s.gaps)]
+    if m.recording.understood and m.recording.understood.tool_error and not m.recording.understood.threads:
+        return True
     return any(g.source == "stacks" for g in gaps) and not m.stack_samples
 
 
 @_fact("evidence.engine_visible", "", "stacks", "a thread with an engine role was seen")
 def _engine_visible(m: Measures, of: str, wait: str) -> Value:
-    return any(t.role in ENGINE_ROLES and t.frames for t in m.threads)
+    return any(t.frames for t in m.select("engine"))
+
+
+@_fact("log.word", "", "log", "the log says {wait}")
+def _log_word(m: Measures, of: str, wait: str) -> Value:
+    return any(word in m.recording.notes for word in wait.split("|"))
 
 
 @_fact("dump.torn_ratio", "ratio", "dump", "share of thread lines that did not parse")

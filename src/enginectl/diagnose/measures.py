@@ -83,7 +83,13 @@ class Measures:
         if of in ("", "any"):
             return self.threads
         if of == "engine":
-            return tuple(t for t in self.threads if t.role in ENGINE_ROLES)
+            return tuple(
+                t
+                for p in self.topology.processes
+                if p.role not in ("coordinator", "helper")
+                for t in p.threads
+                if t.role in ENGINE_ROLES
+            )
         if of == "core":
             return tuple(
                 t

@@ -93,12 +93,14 @@ def rank_of(ranks: dict[str, int]) -> int | None:
     return ranks.get("tp", next(iter(ranks.values()), None))
 
 
-SUPPORTING_SOURCES = frozenset({"stacks", "dump", "second-sample", "peer-stacks"})
+SUPPORTING_SOURCES = frozenset({"stacks", "dump", "second-sample", "peer-stacks", "gpu"})
 """A candidate must have something on a stack that speaks for it; the absence of counters speaks for nothing."""
 
 
 def _support(answer: RuleVerdict) -> int:
-    """How many comparisons of the nearest case hold on what was seen."""
+    """How many comparisons of the nearest case hold on what was seen; none counts unless the main one holds."""
+    if not answer.evidence or not answer.evidence[0].holds:
+        return 0
     return sum(bool(e.holds) and FACTS[e.fact].source in SUPPORTING_SOURCES for e in answer.evidence)
 
 
@@ -126,23 +128,16 @@ def choose(
     if override and (answer is None or rules[override.code].rank > rules[answer.code].rank):
         answer = override
     if answer is None:
-        candidates, needs = _candidates(answers, rules)
-        rule = rules["EC903"]
-        return Verdict(
-            state="unknown",
-            outcome="undecided",
-            finding=rule.finding,
-            code=rule.id,
-            confidence="low",
-            summary=summarise.get("EC903", rule.summary),
-            candidates=candidates,
-            needs=needs or ("second-sample",),
-            culprit=culprit_of(measures, "sink"),
-        )
+        answer = RuleVerdict(code="EC903", outcome=Outcome.UNDECIDED)
     rule = rules[answer.code]
     case = case_of(rule, answer)
     undecided = answer.code.startswith(UNDECIDED_PREFIX)
-    candidates, needs = _candidates(answers, rules) if undecided else ((), ())
+    candidates: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    if undecided:
+        candidates, needs = _candidates(answers, rules)
+        candidates = tuple(dict.fromkeys((*candidates, *case.candidates)))[:MAX_CANDIDATES]
+        needs = tuple(dict.fromkeys((*needs, *case.needs))) or ("second-sample",)
     return Verdict(
         state=case.state or rule.state,
         outcome="undecided" if undecided else "decided",
@@ -151,6 +146,6 @@ def choose(
         confidence=confidence_of(rule, answer, measures),
         summary=summarise[rule.id],
         candidates=candidates,
-        needs=needs or (("second-sample",) if undecided else ()),
+        needs=needs,
         culprit=culprit_of(measures, case.culprit or rule.culprit),
     )

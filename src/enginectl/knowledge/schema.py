@@ -120,7 +120,8 @@ class Case(_Row, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_def
     """One way in which a rule fires: all of `when` hold and none of `unless` does.
 
     `state`, `severity`, `confidence` and `summary` override the rule's. `culprit` names the role (or `sink`,
-    `cycle`, `stopped`, `gil-holder`, `hot-thread`, `odd-rank`) whose thread is shown as the culprit.
+    `cycle`, `stopped`, `gil-holder`, `hot-thread`, `odd-rank`) whose thread is shown as the culprit. `candidates`
+    and `needs` are for undecided findings: what the clocks alone leave open, and what would tell.
     """
 
     when: tuple[Condition, ...]
@@ -130,6 +131,8 @@ class Case(_Row, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_def
     confidence: str = ""
     summary: str = ""
     culprit: str = ""
+    candidates: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
 
 class Examples(_Row, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

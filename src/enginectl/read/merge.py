@@ -19,6 +19,7 @@ from enginectl.model.observed import (
 )
 from enginectl.read.draft import Draft
 from enginectl.read.naming import TITLE_LIMIT, clean, command_of, flags_of, redact
+from enginectl.read.remarks import words_of
 from enginectl.read.source import Source
 
 MAX_THREADS = 1 << 18
@@ -151,6 +152,12 @@ def _without_exceptions(sources: Sequence[Source]) -> bool:
     return weak and not strong and not interrupt
 
 
+def _stated_words(facts: StatedFacts | None) -> tuple[str, ...]:
+    """The class words of the log lines that a facts file quotes."""
+    lines = facts.log.lines if facts else ()
+    return tuple(word for line in lines for word in words_of(line))
+
+
 def to_recording(sources: Sequence[Source], *, facts: StatedFacts | None, same_process: bool) -> Recording:
     """All files as one recording. Shape: n files -> 1 recording with at least one snapshot. Errors: none."""
     merger = _Merger()
@@ -169,7 +176,7 @@ def to_recording(sources: Sequence[Source], *, facts: StatedFacts | None, same_p
         understood=understood,
         redactions=("command-line secrets",) if merger.redacted else (),
         gaps=_gaps(sources),
-        notes=tuple(dict.fromkeys(word for source in sources for word in source.words)),
+        notes=tuple(dict.fromkeys((*(w for s in sources for w in s.words), *_stated_words(facts)))),
     )
     recordings = [s.recording for s in sources if s.recording is not None]
     return _with_recordings(recordings, read, facts, bool(merger.facts)) if recordings else read

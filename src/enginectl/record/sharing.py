@@ -36,7 +36,8 @@ def with_log(head: Recording, name: str, lines: Iterable[bytes], words_of: Calla
     """The recording with a log's lines as class words and their counts in `notes`; no line is kept."""
     counts: Counter[str] = Counter()
     total = 0
-    for total, line in enumerate(lines, start=1):
+    for line in lines:
+        total += 1
         counts.update(words_of(line.decode("utf-8", "replace")))
     told = [f"log: {word} (in {count} lines)" for word, count in counts.most_common()]
     account = f"log {name}: {total} lines read, {sum(counts.values())} class words kept, no text"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from enginectl import _version
@@ -12,6 +13,8 @@ from enginectl.model.timeline import Timeline, TimelineRow
 from enginectl.render import words
 from enginectl.render.spans import edges_of, spans_of, track_name
 
+_FIRST = ("engine-loop", "worker-loop")
+"""Whose waits are shown first."""
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
@@ -49,7 +52,7 @@ def render_speedscope(recording: Recording, timeline: Timeline) -> str:
         "$schema": SCHEMA,
         "exporter": f"enginectl {_version.__version__}",
         "name": _title(recording.processes),
-        "activeProfileIndex": 0,
+        "activeProfileIndex": next((i for i, row in enumerate(rows) if row.role in _FIRST), 0),
         "shared": {"frames": frames.rows},
         "profiles": profiles,
     }
@@ -91,7 +94,7 @@ def _span(edges: list[float]) -> dict[str, Any]:
 def _samples(
     rows: list[TimelineRow], recording: Recording, frames: _Frames, edges: list[float]
 ) -> Iterator[dict[str, Any]]:
-    weights = [after - before for before, after in zip(edges, edges[1:], strict=False)]
+    weights = [after - before for before, after in pairwise(edges)]
     for row in rows:
         stacks = [frames.stack(_stack(recording, index, row)) for index in range(len(weights))]
         name = f'{_owner(row)}: Process {row.pid} Thread {row.tid} "{words.clean(row.name)}", {words.clean(row.role)}'

@@ -80,10 +80,10 @@ class Actions(View):
     def _record(self, feed: Feed) -> None:
         assert self.sources.record is not None
         try:
-            told, severity = self.sources.record(feed), "information"
+            told = partial(self.notify, self.sources.record(feed), timeout=15, markup=False)
         except Exception as error:
-            told, severity = f"not saved: {error}", "error"
-        self.call_from_thread(partial(self.notify, told, severity=severity, timeout=15, markup=False))
+            told = partial(self.notify, f"not saved: {error}", severity="error", timeout=15, markup=False)
+        self.call_from_thread(told)
 
     def action_pause(self) -> None:
         """Freeze the view or follow again; in a replay, stop or play."""

@@ -7,23 +7,26 @@ import time
 from collections.abc import Callable
 from typing import ClassVar
 
+import msgspec
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
-from textual.widgets import Static
 
 from enginectl.top.actions import Actions
+from enginectl.top.draw.header import STALE_SECONDS
 from enginectl.top.keys import BINDINGS
 from enginectl.top.moment import Choice, Moment, Sources, Trouble
 from enginectl.top.playhead import Playhead
 from enginectl.top.screenful import change_of
+from enginectl.top.widgets.lines import Lines
 from enginectl.top.widgets.panel import Panel
 from enginectl.top.widgets.picker import Picker
 
 KEPT_MOMENTS = 600
 """Moments that a live view keeps to look back at."""
 TICK_SECONDS = 0.5
+RESTART_SECONDS = 5.0
 
 
 class Top(Actions):
@@ -54,7 +57,7 @@ class Top(Actions):
 
     def compose(self) -> ComposeResult:
         """Header, processes and threads, gauges and log, the keys."""
-        yield Static(id="header", markup=False)
+        yield Lines(id="header")
         with Horizontal(id="middle"):
             yield Panel("PROCESSES", focusable=True, id="tree")
             yield Panel("THREADS", focusable=True, id="threads")
@@ -62,7 +65,7 @@ class Top(Actions):
             with Vertical(id="left"):
                 yield Panel("ENGINE AND DEVICES", id="gauges")
             yield Panel("VERDICTS", id="log")
-        yield Static(id="keys", markup=False)
+        yield Lines(id="keys")
 
     def on_mount(self) -> None:
         """Watch the engine given, or ask which one."""
@@ -87,15 +90,21 @@ class Top(Actions):
         self.run_worker(self._run_feed, thread=True, exit_on_error=False)
         self.show()
 
+    def _publish(self, moment: Moment) -> None:
+        self.post_message(self.Arrived(moment))
+
     def _run_feed(self) -> None:
+        """In the worker: run the feed; when it breaks, say so in the banner and start it again."""
         assert self.feed is not None
-        try:
-            self.feed.run(lambda moment: self.post_message(self.Arrived(moment)), self._stop)
-        except Exception as error:
-            text = f"internal error: {type(error).__name__}: {error}"
-            last = self.moments[-1].at if self.moments else 0.0
-            trouble = Trouble(text=text, fix="enginectl doctor -v shows where")
-            self.post_message(self.Arrived(Moment(at=last, trouble=trouble)))
+        while not self._stop.is_set():
+            try:
+                self.feed.run(self._publish, self._stop)
+                break
+            except Exception as error:
+                text = f"internal error: {type(error).__name__}: {error}"
+                last = self.moments[-1] if self.moments else Moment(at=0.0)
+                self._publish(msgspec.structs.replace(last, trouble=Trouble(text=text), classes=None))
+                self._stop.wait(RESTART_SECONDS)
         self.post_message(self.Ended())
 
     def on_top_arrived(self, message: Arrived) -> None:
@@ -120,11 +129,12 @@ class Top(Actions):
         """Play a replay on; in a live view, tell when the newest look is getting old."""
         if self.playhead.play(self.moments, TICK_SECONDS, complete=self.complete):
             self.show()
-        elif self.playhead.live and self.playhead.following and self.clock() - self.arrived_at > 3 * TICK_SECONDS:
+        elif self.playhead.live and self.playhead.following and self.clock() - self.arrived_at > STALE_SECONDS:
             self.show_header()
 
     def on_resize(self) -> None:
         """Lines are made for a width, so they are made again."""
+        self.fit_layout()
         self.call_after_refresh(self.show)
 
     def on_unmount(self) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from rich.text import Text
 from textual.app import App
-from textual.widgets import Static
 
 from enginectl.render import words
 from enginectl.top.draw import gauges, header, help, log, threads, tree
@@ -15,6 +13,7 @@ from enginectl.top.moment import Feed, Moment, Node, Sources
 from enginectl.top.playhead import Playhead
 from enginectl.top.rows import SORTS, Row, Table, table
 from enginectl.top.screenful import Change, Screenful, screenful
+from enginectl.top.widgets.lines import Lines
 from enginectl.top.widgets.page import Page
 from enginectl.top.widgets.panel import Panel
 
@@ -40,6 +39,7 @@ class View(App[None]):
         self.node: Node | None = None
         self.only_pid: int | None = None
         self.branch = 0
+        self._gpus = 0
 
     @property
     def live(self) -> bool:
@@ -60,11 +60,15 @@ class View(App[None]):
         """Draw the moment that the playhead points at, in every panel and open page."""
         if not self.screen_stack or not self.screen_stack[0].is_mounted:
             return
-        self._layout()
         if self.moments:
             stale = self.clock() - self.arrived_at if self.playhead.following else 0.0
             at, mode = self.playhead.index, self.playhead.mode
             self.shown = screenful(self.moments, at, self.changes, mode=mode, stale_seconds=stale)
+        gpus = len(self.shown.diagnosis.gpus) if self.shown.diagnosis else 0
+        if gpus != self._gpus:
+            self._gpus = gpus
+            self.fit_layout()
+            self.call_after_refresh(self.show)
         self.table = table(self.shown, sort=self.sort, helpers=self.helpers, pid=self.only_pid)
         self.show_header()
         self._show_tree()
@@ -76,26 +80,27 @@ class View(App[None]):
             if isinstance(page, Page):
                 page.again()
 
-    def _layout(self) -> None:
+    def fit_layout(self) -> None:
+        """Give the parts their sizes for this terminal and this number of devices."""
         width, height = self.size.width, self.size.height
         main = self.screen_stack[0]
         main.query_one("#header").styles.height = 4 if height < 30 else 5
         main.query_one("#tree").styles.width = 24 if width < 100 else 30 if width < 140 else 40
-        gpus = len(self.shown.diagnosis.gpus) if self.shown.diagnosis else 0
-        wanted = 3 + max(1, gpus) + 1
-        main.query_one("#below").styles.height = 6 if height < 30 else min(max(8, wanted + 1), height // 3)
+        wanted = 4 + max(1, self._gpus)
+        below = main.query_one("#below")
+        below.styles.height = 6 if height < 30 else min(max(8, wanted + 1), height // 3)
+        below.set_class(height < 30, "tight")
         main.query_one("#left").styles.width = "1fr" if width < 120 else "3fr"
         main.query_one("#log").styles.width = "1fr" if width < 120 else "4fr"
-        main.query_one("#keys", Static).update(help.key_line(width, live=self.live))
+        main.query_one("#keys", Lines).put_lines([help.key_line(width, live=self.live)])
 
     def show_header(self) -> None:
         """Only the top: its ages move on when nothing else does."""
-        widget = self.screen_stack[0].query_one("#header", Static)
         if self.playhead.following and self.moments:
             stale = self.clock() - self.arrived_at
             self.shown = screenful(self.moments, self.playhead.index, self.changes, stale_seconds=stale)
         lines = header.header(self.shown, self.size.width, lines=4 if self.size.height < 30 else 5)
-        widget.update(Text("\n", no_wrap=True, overflow="crop").join(lines))
+        self.screen_stack[0].query_one("#header", Lines).put_lines(lines)
 
     def _show_tree(self) -> None:
         panel = self.panel("tree")
@@ -110,7 +115,7 @@ class View(App[None]):
         process = words.process(owner.role, owner.pid, owner.rank) if owner else ""
         panel.put(
             threads.threads(self.shown, self.table, width),
-            title=threads.title(self.table, self.sort, process),
+            title=threads.title(self.table, self.sort, process, self.shown.moment.pace),
             heading=threads.heading(width),
             footer=threads.footer(self.shown, self.table, width),
             selected=self.table.rows.index(chosen) if chosen else None,

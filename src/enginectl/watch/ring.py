@@ -22,10 +22,6 @@ class Ring:
         self._head = Recording()
         self._stacks: dict[tuple[Frame, ...], tuple[Frame, ...]] = {}
 
-    def clear(self) -> None:
-        """Forget everything: another engine is watched from now on."""
-        self.__init__(self._keep_seconds)  # type: ignore[misc]
-
     def __len__(self) -> int:
         return len(self._snapshots)
 
@@ -56,6 +52,11 @@ class Ring:
         if not thread.frames:
             return thread
         return msgspec.structs.replace(thread, frames=self._stacks.setdefault(thread.frames, thread.frames))
+
+    @property
+    def newest(self) -> float:
+        """The time of the newest snapshot on the ring's axis, 0 when there is none."""
+        return self._snapshots[-1].offset_seconds if self._snapshots else 0.0
 
     def head(self) -> Recording:
         """Everything but the snapshots."""

@@ -8,14 +8,14 @@ from rich.text import Text
 
 from enginectl.model.observed import GpuSample
 from enginectl.render import words
-from enginectl.top.draw.style import ALARM, DIM, TROUBLE, sparkline
+from enginectl.top.draw.style import ALARM, DIM, TROUBLE, sparkline, wrap
 from enginectl.top.screenful import Screenful
 
 _SPARK = 12
 
 
 def gauges(screen: Screenful, width: int) -> list[Text]:
-    """Two lines of counters, then one line a device, or the reason why there is none."""
+    """Counters, then one line a device, or the reason why there is none."""
     return [*_counters(screen, width), *_devices(screen, width)]
 
 
@@ -25,9 +25,7 @@ def _devices(screen: Screenful, width: int) -> list[Text]:
         gaps = screen.diagnosis.gaps if screen.diagnosis else ()
         reason = next((g.reason for g in gaps if g.source == "gpu"), "")
         text = f"no GPU readable here: {words.clean(reason)}" if reason else "no GPU was looked at"
-        line = Text(text, DIM, no_wrap=True)
-        line.truncate(width, overflow="ellipsis")
-        return [line]
+        return [Text(part, DIM, no_wrap=True) for part in wrap(text, width, 3)]
     return [_device(screen, gpu, width) for gpu in newest]
 
 
@@ -49,7 +47,8 @@ def _use(gpu: GpuSample) -> float | None:
 
 
 def _device(screen: Screenful, gpu: GpuSample, width: int) -> Text:
-    line = Text(f"GPU {gpu.index} ", "bold", no_wrap=True)
+    line = Text(no_wrap=True)
+    line.append(f"GPU {gpu.index} ", "bold")
     if gpu.fault or gpu.xid is not None:
         line.append(f"{words.clean(gpu.fault or '')} {f'Xid {gpu.xid}' if gpu.xid is not None else ''}".strip(), ALARM)
         line.append(" ")
@@ -81,27 +80,24 @@ def _counters(screen: Screenful, width: int) -> list[Text]:
         gaps = screen.diagnosis.gaps if screen.diagnosis else ()
         reason = next((g.reason for g in gaps if g.source == "engine-counters"), "")
         text = f"no engine counters: {words.clean(reason)}" if reason else "no engine counters yet"
-        line = Text(text, DIM, no_wrap=True)
-        line.truncate(width, overflow="ellipsis")
-        return [line]
-    first, second = Text(no_wrap=True), Text(no_wrap=True)
+        return [Text(part, DIM, no_wrap=True) for part in wrap(text, width, 2)]
+    first, second, third = (Text(no_wrap=True) for _ in range(3))
     for name, key in (("running", "running"), ("waiting", "waiting")):
         _put(first, name, words.number(counters.get(key)))
     _put(first, "KV", words.ratio(counters.get("kv_usage_ratio")))
-    owed = counters.get("unanswered_requests")
-    if owed:
-        age = counters.get("unanswered_seconds")
-        _put(first, "unanswered", words.number(owed) + (f", oldest {words.seconds(age)}" if age else ""))
     _put(second, "tokens/s out", words.number(counters.get("tokens_per_second")))
     _put(second, "in", words.number(counters.get("prompt_tokens_per_second")))
-    frozen = counters.get("frozen_seconds", 0.0)
-    if frozen > 0:
-        second.append(f"nothing moved for {words.seconds(frozen)}", TROUBLE)
-    elif width >= 50:
-        second.append(sparkline(_tokens(screen), max(4, min(24, width - len(second.plain) - 1))), "#6fbf5f")
-    for line in (first, second):
+    room = min(24, width - len(second.plain) - 1)
+    if room >= 6:
+        second.append(sparkline(_tokens(screen), room), "#6fbf5f")
+    if frozen := counters.get("frozen_seconds"):
+        third.append(f"nothing moved for {words.seconds(frozen)}  ", TROUBLE)
+    if owed := counters.get("unanswered_requests"):
+        age = counters.get("unanswered_seconds")
+        _put(third, "unanswered", words.number(owed) + (f", oldest {words.seconds(age)}" if age else ""))
+    for line in (first, second, third):
         line.truncate(width, overflow="ellipsis")
-    return [first, second]
+    return [first, second, third] if third.plain else [first, second]
 
 
 def _put(line: Text, name: str, value: str) -> None:

@@ -39,7 +39,8 @@ def _engine(screen: Screenful, width: int) -> Text:
     parts += [f"up {words.seconds(float(round(up)))}"] if up is not None else []
     right = _when(screen)
     left = fit("  ".join(parts), max(0, width - len(right) - 3))
-    line = Text(f" {left} ", "bold", no_wrap=True)
+    line = Text(no_wrap=True)
+    line.append(f" {left} ", "bold")
     style = "reverse bold" if screen.mode == "paused" else ""
     line.append(f"{right} ", style)
     return line

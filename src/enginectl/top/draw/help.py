@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from enginectl.render import words
-from enginectl.top.draw.style import CLASSES, DIM
+from enginectl.top.draw.style import CLASSES, DIM, wrap
 from enginectl.top.screenful import Screenful
 
 KEYS = (
@@ -22,10 +22,11 @@ KEYS = (
     ("?", "this page"),
     ("q", "quit; the target is never changed"),
 )
+_INDENT = 14
 _COLUMNS = (
     ("! | *", "culprit; waits in its chain; where a healthy engine spends its time"),
     ("LAST 60 S", "share of the last minute in each wait class, not a time line (enter shows that)"),
-    ("CPU GIL RUNQ", "cores used; share of looks holding the GIL; share of time ready without a core"),
+    ("CPU GIL RQ", "in percent: of a core used; of looks holding the GIL; of time ready to run without a core"),
 )
 
 
@@ -45,8 +46,8 @@ def key_line(width: int, *, live: bool) -> Text:
 
 def help_lines(screen: Screenful | None, width: int) -> list[Text]:
     """The help page, with what this view costs."""
-    lines = [Text("KEYS", "bold"), *(_pair(*pair, 14, width) for pair in KEYS), Text("")]
-    lines += [Text("COLUMNS", "bold"), *(_pair(*pair, 14, width) for pair in _COLUMNS), Text("")]
+    lines = [Text("KEYS", "bold"), *_pairs(KEYS, width), Text("")]
+    lines += [Text("COLUMNS", "bold"), *_pairs(_COLUMNS, width), Text("")]
     lines.append(Text("LETTERS", "bold"))
     for name, look in CLASSES.items():
         line = Text("  ")
@@ -63,8 +64,11 @@ def help_lines(screen: Screenful | None, width: int) -> list[Text]:
     return lines
 
 
-def _pair(key: str, meaning: str, indent: int, width: int) -> Text:
-    line = Text(f"  {key:{indent}}", "bold")
-    line.append(meaning)
-    line.truncate(width, overflow="ellipsis")
-    return line
+def _pairs(pairs: tuple[tuple[str, str], ...], width: int) -> list[Text]:
+    lines: list[Text] = []
+    for key, meaning in pairs:
+        for number, part in enumerate(wrap(meaning, width - _INDENT - 2, 4)):
+            line = Text().append(f"  {key if number == 0 else '':{_INDENT}}", "bold")
+            line.append(part)
+            lines.append(line)
+    return lines

@@ -16,7 +16,8 @@ def log(screen: Screenful, width: int) -> list[Text]:
 
 
 def _line(taken_at: str, at: float, state: str, finding: str, summary: str, width: int) -> Text:
-    line = Text(f"{clock(taken_at, at)} ", DIM, no_wrap=True)
+    line = Text(no_wrap=True)
+    line.append(f"{clock(taken_at, at)} ", DIM)
     line.append(f" {fit(state.upper(), 8)}", BANNER_STYLES.get(state, OPEN_STYLE))
     line.append(f" {words.clean(finding)}")
     if width >= 60:

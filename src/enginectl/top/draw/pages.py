@@ -8,6 +8,7 @@ from rich.text import Text
 
 from enginectl.render import words
 from enginectl.render.chain import find_process, find_thread, view_chain
+from enginectl.top.draw.frames import frame_line
 from enginectl.top.draw.style import ALARM, DIM, TROUBLE, of_class, share_bar, wrap
 from enginectl.top.moment import NativeSample, Node
 from enginectl.top.screenful import SPAN_SECONDS, Screenful, looks, shares
@@ -36,13 +37,14 @@ def stack(screen: Screenful, node: Node, width: int, page: Callable[[str], str])
     if thread is None or process is None:
         return [Text("This thread is no longer there.", ALARM)]
     owner = words.process(process.role, process.pid, process.rank)
-    lines = [Text(f"{words.thread_name(thread.name)} (tid {thread.tid}), {words.clean(thread.role)} of {owner}", "bold")]
+    who = f"{words.thread_name(thread.name)} (tid {thread.tid})"
+    lines = [Text(f"{who}, {words.clean(thread.role)} of {owner}", "bold")]
     lines += [Text(f"It {words.wait_class(thread.wait_class)}: {words.clean(thread.wait_point)}")]
     lines += [Text(line, DIM) for line in wrap(thread.meaning, width, 3)]
-    lines += [Text(""), Text("60 s ago", DIM) + Text(" " * max(1, width - 11)) + Text("now", DIM)]
+    lines += [Text(""), Text("60 s ago" + " " * max(1, width - 11) + "now", DIM)]
     lines += [strip(screen, node, width), share_bar(shares(screen, node), width), _shares(screen, node, width)]
     lines += [Text(""), Text("STACK, innermost first", "bold")]
-    lines += [_frame(frame) for frame in thread.frames] or [Text("no Python frame was read", DIM)]
+    lines += [frame_line(frame, width) for frame in thread.frames] or [Text("no Python frame was read", DIM)]
     told = page(thread.wait_point)
     if told:
         lines += [Text(""), Text("THIS WAIT POINT", "bold")]
@@ -57,13 +59,6 @@ def _shares(screen: Screenful, node: Node, width: int) -> Text:
     return line
 
 
-def _frame(frame: str) -> Text:
-    function, _, place = words.clean(frame).partition(" ")
-    line = Text(f"  {function} ", no_wrap=True)
-    line.append(place, DIM)
-    return line
-
-
 def chain(screen: Screenful, width: int) -> list[Text]:
     """Who waits for whom, the victims first; the end is where to look."""
     diagnosis = screen.diagnosis
@@ -74,11 +69,12 @@ def chain(screen: Screenful, width: int) -> list[Text]:
     if not view.steps:
         return [*lines, Text("No chain: nobody waits for anybody that can be seen.")]
     for number, step in enumerate(view.steps):
-        head = Text(f"{number + 1}. {step.label}", "bold" if step.is_target else "")
+        head = Text().append(f"{number + 1}. {step.label}", "bold" if step.is_target else "")
         head.append(f"  {step.mark}", ALARM if step.is_target else DIM)
         lines.append(head)
         told = words.clean(step.link.meaning or words.wait_class(step.link.wait_class))
-        lines += [Text(f"     {part}", DIM) for part in wrap(f"{told} ({words.clean(step.link.wait_point)})", width - 5, 3)]
+        told += f" ({words.clean(step.link.wait_point)})"
+        lines += [Text(f"     {part}", DIM) for part in wrap(told, width - 5, 3)]
         if step.link.waits_for and (number + 1 < len(view.steps) or view.back_to is not None):
             through = f" through {words.clean(step.link.through)}" if step.link.through else ""
             back = f", step {view.back_to + 1} again" if view.back_to is not None and step is view.steps[-1] else ""
@@ -94,4 +90,6 @@ def native(sample: NativeSample, tid: int, width: int) -> list[Text]:
     if not frames:
         return [Text("This thread showed no frame.", TROUBLE)]
     paused = words.seconds(sample.pause_seconds)
-    return [Text(f"One sample; the process stood still for {paused} at most.", DIM), Text(""), *map(_frame, frames)]
+    return [Text(f"One sample; the process stood still for {paused} at most.", DIM), Text("")] + [
+        frame_line(frame, width) for frame in frames
+    ]

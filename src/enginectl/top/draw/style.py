@@ -5,6 +5,7 @@ Every class has a letter of its own, so that nothing rests on colour alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -88,7 +89,7 @@ def share_bar(shares: Mapping[str, float], width: int) -> Text:
 
 def sparkline(values: Sequence[float | None], width: int, maximum: float | None = None) -> str:
     """The newest `width` values as steps, a gap where nothing was read; `maximum` None is the largest value."""
-    newest = list(values)[-width:]
+    newest = [v if v is not None and math.isfinite(v) else None for v in list(values)[-width:]] if width > 0 else []
     known = [v for v in newest if v is not None]
     top = maximum or max(known, default=0.0)
     steps = [

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 from rich.text import Text
 
 from enginectl.render import words
 from enginectl.top.draw.style import ALARM, CLASSES, DIM, TROUBLE, fit, legend, of_class, share_bar
+from enginectl.top.moment import Pace
 from enginectl.top.rows import CULPRIT, Row, Table
 from enginectl.top.screenful import Screenful, shares
 
-_NUMBER = 5
+_NUMBER = 4
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +32,7 @@ def columns(width: int) -> Columns:
     name = 16 if width >= 84 else 0
     role = 13 if width < 64 else 15
     left = width - 2 - role - 3 * _NUMBER - (name + 1 if name else 0) - (process + 1 if process else 0) - 2
-    bar = max(6, min(36, left * 2 // 5))
+    bar = max(8, min(36, left * 2 // 5))
     return Columns(role=role, name=name, bar=bar, wait=max(6, left - bar), process=process)
 
 
@@ -40,19 +43,20 @@ def heading(width: int) -> Text:
     cells += [fit("THREAD", c.name)] if c.name else []
     cells += [fit("PROCESS", c.process)] if c.process else []
     cells += [fit("LAST 60 S", c.bar), fit("WHERE NOW", c.wait)]
-    text = "  " + " ".join(cells) + "".join(f"{name:>{_NUMBER}}" for name in ("CPU", "GIL", "RUNQ"))
+    text = "  " + " ".join(cells) + "".join(f"{name:>{_NUMBER}}" for name in ("CPU", "GIL", "RQ"))
     return Text(text[:width], DIM, no_wrap=True)
 
 
 def threads(screen: Screenful, table: Table, width: int) -> list[Text]:
-    """One line a thread: role, state over the last minute, where it stands, CPU, GIL and run queue."""
+    """One line a thread: role, state over the last minute, where it stands, CPU, GIL and run queue in percent."""
     return [_line(screen, row, columns(width)) for row in table.rows]
 
 
-def title(table: Table, sort: str, process: str) -> str:
-    """What the table shows and in which order."""
+def title(table: Table, sort: str, process: str, pace: Pace | None = None) -> str:
+    """What the table shows, in which order, and how often the stacks are read."""
     hidden = f", {words.plural(table.hidden, 'helper')} hidden" if table.hidden else ""
-    return f"THREADS{f' of {process}' if process else ''}  by {sort}{hidden}"
+    often = f", stacks every {words.seconds(pace.stack_seconds)}" if pace else ""
+    return f"THREADS{f' of {process}' if process else ''}  by {sort}{hidden}{often}"
 
 
 def footer(screen: Screenful, table: Table, width: int) -> Text:
@@ -62,7 +66,8 @@ def footer(screen: Screenful, table: Table, width: int) -> Text:
 
 
 def _line(screen: Screenful, row: Row, c: Columns) -> Text:
-    line = Text(f"{row.mark or ' '} ", ALARM if row.mark == CULPRIT else TROUBLE, no_wrap=True)
+    line = Text(no_wrap=True)
+    line.append(f"{row.mark or ' '} ", ALARM if row.mark == CULPRIT else TROUBLE)
     line.append(fit(row.thread.role, c.role) + " ", "bold" if row.mark else "")
     if c.name:
         line.append(fit(words.thread_name(row.thread.name), c.name) + " ")
@@ -95,4 +100,4 @@ def place(row: Row) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return words.UNREAD if value is None else f"{value * 100:.0f}%"
+    return words.UNREAD if value is None or not math.isfinite(value) else f"{value * 100:.0f}"

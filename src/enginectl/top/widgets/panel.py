@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.text import Text
 from textual.events import Click
 from textual.message import Message
-from textual.widget import Widget
 
 from enginectl.top.draw.style import DIM
+from enginectl.top.widgets.lines import Lines
 
 CURSOR = "reverse bold"
 
@@ -22,7 +22,7 @@ def visible(count: int, selected: int | None, first: int, room: int) -> int:
     return max(0, min(first, count - room))
 
 
-class Panel(Widget):
+class Panel(Lines):
     """Lines below a title. `selected` is the line under the cursor, None when there is no cursor."""
 
     DEFAULT_CSS = "Panel { height: 1fr; }"
@@ -54,21 +54,27 @@ class Panel(Widget):
         heading: Text | None = None,
         footer: Text | None = None,
     ) -> None:
-        """Show these lines; drawn again only when something differs."""
-        new = (tuple(body), title or self._title, selected, heading, footer)
-        if new == (self._body, self._title, self.selected, self._heading, self._footer):
-            return
-        self._body, self._title, self.selected, self._heading, self._footer = new
-        self.refresh()
+        """Show these lines below the title."""
+        self._body, self._title, self.selected = tuple(body), title or self._title, selected
+        self._heading, self._footer = heading, footer
+        self._arrange()
 
-    @property
-    def _room(self) -> int:
+    def on_focus(self) -> None:
+        """The title and the cursor tell where the keys go."""
+        self._arrange()
+
+    def on_blur(self) -> None:
+        """As `on_focus`."""
+        self._arrange()
+
+    def on_resize(self) -> None:
+        """Another height, other lines in sight."""
+        self._arrange()
+
+    def _arrange(self) -> None:
+        width, height = self.content_size.width, self.content_size.height
         above = 1 + (self._heading is not None)
-        return max(1, self.size.height - above - (self._footer is not None and self.size.height > above + 3))
-
-    def render(self) -> Text:
-        """The lines in sight."""
-        width, room = self.size.width, self._room
+        room = max(1, height - above - (self._footer is not None and height > above + 3))
         self._first = visible(len(self._body), self.selected, self._first, room)
         shown = list(self._body[self._first : self._first + room])
         if self.selected is not None and 0 <= (at := self.selected - self._first) < len(shown):
@@ -78,15 +84,17 @@ class Panel(Widget):
         lines = [self._top(width, room)]
         lines += [self._heading] if self._heading is not None else []
         lines += shown
-        if self._footer is not None and len(lines) < self.size.height:
-            lines += [Text("")] * (self.size.height - len(lines) - 1) + [self._footer]
-        return Text("\n", no_wrap=True, overflow="crop").join(lines)
+        if self._footer is not None and len(lines) < height:
+            lines += [Text("")] * (height - len(lines) - 1) + [self._footer]
+        self.put_lines(lines)
 
     def _top(self, width: int, room: int) -> Text:
         below = len(self._body) - self._first - room
         more = " ".join(p for p in (f"↑{self._first}" if self._first else "", f"↓{below}" if below > 0 else "") if p)
-        line = Text(self._title, "bold reverse" if self.has_focus else f"bold {DIM}", no_wrap=True)
-        line.truncate(max(0, width - len(more) - 1), overflow="ellipsis")
+        title = Text(self._title)
+        title.truncate(max(0, width - len(more) - 1), overflow="ellipsis")
+        line = Text(no_wrap=True)
+        line.append(title.plain, "bold reverse" if self.has_focus else f"bold {DIM}")
         line.append(f" {more}" if more else "", "bold")
         return line
 
