@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests import situations as s
+from tests.situations import T, counters, engine, recording
 
 from enginectl.diagnose.diagnose import diagnose
 from enginectl.knowledge.loader import load
 from enginectl.model.diagnosed import Diagnosis
 from enginectl.model.observed import GpuSample, ProcessFact, Recording, StatedFacts, StatedProgress, StatedRequests
-from tests import situations as s
-from tests.situations import T, counters, engine, recording
 
 KNOWLEDGE = load()
 MOVING = (counters(running=8, steps=100, tokens=1000), counters(running=8, steps=140, tokens=1400))

@@ -99,7 +99,8 @@ def many_ranks() -> list[Moment]:
         for rank in range(8)
     )
     culprit = msgspec.structs.replace(hang.verdict.culprit, pid=5005, tid=5005, rank=5)
-    verdict = msgspec.structs.replace(hang.verdict, culprit=culprit)
+    summary = "Seven of eight ranks stand in an all-reduce; rank 5 never entered it and waits for its next step."
+    verdict = msgspec.structs.replace(hang.verdict, culprit=culprit, summary=summary)
     of = msgspec.structs.replace(
         hang,
         verdict=verdict,

@@ -57,14 +57,21 @@ def pressing(*keys: str) -> Callable[[Any], Any]:
     return run
 
 
-@pytest.mark.parametrize(
-    ("name", "keys"),
-    [("stack", ["enter"]), ("chain", ["c"]), ("help", ["question_mark"]), ("native", ["n"]), ("one-process", ["tab", "down", "down", "enter"]),
-     ("paused-earlier", ["p", *["left"] * 25]), ("helpers-by-cpu", ["f", "s"])],
-)  # fmt: skip
-def test_after_keys(snap_compare: Compare, name: str, keys: list[str]) -> None:
+KEYS = {
+    "stack": ["enter"],
+    "chain": ["c"],
+    "help": ["question_mark"],
+    "native": ["n"],
+    "one-process": ["tab", "down", "down", "enter"],
+    "paused-earlier": ["p", *["left"] * 25],
+    "helpers-by-cpu": ["f", "s"],
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_after_keys(snap_compare: Compare, name: str) -> None:
     app = scenes.app(scenes.story("device-hang"))
-    assert snap_compare(app, terminal_size=SIZES["usual"], run_before=pressing(*keys))
+    assert snap_compare(app, terminal_size=SIZES["usual"], run_before=pressing(*KEYS[name]))
 
 
 def test_replay(snap_compare: Compare) -> None:

@@ -37,7 +37,9 @@ def _component_glob(text: str) -> re.Pattern[str]:
 class FramePattern:
     """One compiled `PATH:FUNCTION`. See knowledge/schema.py for the syntax."""
 
-    __slots__ = ("any_file", "any_function", "file_globs", "file_suffixes", "function_globs", "functions", "leaf", "length")
+    __slots__ = (
+        "any_file", "any_function", "file_globs", "file_suffixes", "function_globs", "functions", "leaf", "length",
+    )  # fmt: skip
 
     def __init__(self, text: str) -> None:
         self.leaf = text.startswith("^")

@@ -267,7 +267,7 @@ def promote(
         for i, v in enumerate(views)
         if v.frames
         and v.role not in ("ipc", "ipc-in", "ipc-out", "tokenizer-pool", "output", "frontend-loop")
-        and v.wait_class not in ("idle", "timer", "io")
+        and v.wait_class not in ("idle", "timer")
     ]
     if open_ and (len(views) == 1 or any(max(open_)[:2])):
         index = max(open_)[2]

@@ -26,7 +26,7 @@ class Demo:
         self.frontend_pid = 0
         self.url = ""
 
-    def _events(self, deadline: float) -> Iterator[dict[str, Any]]:
+    def events(self, deadline: float) -> Iterator[dict[str, Any]]:
         assert self.child.stdout is not None
         os.set_blocking(self.child.stdout.fileno(), False)
         buffer = b""
@@ -50,7 +50,7 @@ class Demo:
 
     def wait_for(self, name: str) -> bool:
         """Whether this event came within the limit: `ready`, `load`, or `fault-active` once the condition holds."""
-        for event in self._events(time.monotonic() + READY_SECONDS):
+        for event in self.events(time.monotonic() + READY_SECONDS):
             if "engine_pid" in event:
                 self.pid = int(event["engine_pid"])
                 self.frontend_pid = int(event.get("frontend_pid", 0))

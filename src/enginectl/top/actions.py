@@ -15,13 +15,18 @@ from enginectl.top.view import View
 from enginectl.top.widgets.page import Page
 from enginectl.top.widgets.panel import Panel
 
+PANELS = ("threads", "tree", "gauges", "log")
+
 
 class Actions(View):
     """The actions of the main screen, one a key."""
 
     def action_move(self, lines: int) -> None:
         """Move the cursor of the panel that has the focus."""
-        if self.panel("tree").has_focus:
+        focused = self.focused
+        if isinstance(focused, Panel) and focused.id in ("gauges", "log"):
+            focused.shift(lines)
+        elif self.panel("tree").has_focus:
             self.branch += lines
         elif (chosen := self.chosen) is not None:
             rows = self.table.rows
@@ -29,9 +34,12 @@ class Actions(View):
             self.node = rows[at].node
         self.show()
 
-    def action_other_panel(self) -> None:
-        """Go between the processes and the threads."""
-        self.panel("threads" if self.panel("tree").has_focus else "tree").focus()
+    def action_other_panel(self, step: int) -> None:
+        """Go to the next panel: threads, processes, devices, verdicts."""
+        if len(self.screen_stack) > 1:
+            return
+        focused = self.focused.id if self.focused is not None and self.focused.id in PANELS else PANELS[0]
+        self.panel(PANELS[(PANELS.index(focused) + step) % len(PANELS)]).focus()
         self.call_after_refresh(self.show)
 
     def action_open(self) -> None:

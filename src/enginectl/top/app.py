@@ -63,8 +63,8 @@ class Top(Actions):
             yield Panel("THREADS", focusable=True, id="threads")
         with Horizontal(id="below"):
             with Vertical(id="left"):
-                yield Panel("ENGINE AND DEVICES", id="gauges")
-            yield Panel("VERDICTS", id="log")
+                yield Panel("ENGINE AND DEVICES", focusable=True, id="gauges")
+            yield Panel("VERDICTS", focusable=True, id="log")
         yield Lines(id="keys")
 
     def on_mount(self) -> None:

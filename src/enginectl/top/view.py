@@ -119,4 +119,5 @@ class View(App[None]):
             heading=threads.heading(width),
             footer=threads.footer(self.shown, self.table, width),
             selected=self.table.rows.index(chosen) if chosen else None,
+            tail=threads.stack_below(chosen, width) if chosen else (),
         )

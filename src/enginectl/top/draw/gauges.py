@@ -86,7 +86,8 @@ def _counters(screen: Screenful, width: int) -> list[Text]:
         _put(first, name, words.number(counters.get(key)))
     _put(first, "KV", words.ratio(counters.get("kv_usage_ratio")))
     _put(second, "tokens/s out", words.number(counters.get("tokens_per_second")))
-    _put(second, "in", words.number(counters.get("prompt_tokens_per_second")))
+    if "prompt_tokens_per_second" in counters:
+        _put(second, "in", words.number(counters["prompt_tokens_per_second"]))
     room = min(24, width - len(second.plain) - 1)
     if room >= 6:
         second.append(sparkline(_tokens(screen), room), "#6fbf5f")

@@ -11,7 +11,7 @@ from enginectl.top.screenful import Screenful
 KEYS = (
     ("↑ ↓", "move; the thread marked ! is where to look"),
     ("enter", "stack of the thread and the page of its wait point; on a process: only its threads"),
-    ("tab", "go between processes and threads"),
+    ("tab", "next panel: threads, processes, devices, verdicts"),
     ("c", "blame chain: who waits for whom"),
     ("n", "one native sample of the thread (reads C frames; the target stands still a little longer)"),
     ("r", "record now: save what was seen to a file"),

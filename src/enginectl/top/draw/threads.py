@@ -8,6 +8,7 @@ import msgspec
 from rich.text import Text
 
 from enginectl.render import words
+from enginectl.top.draw.frames import frame_line
 from enginectl.top.draw.style import ALARM, CLASSES, DIM, TROUBLE, fit, legend, of_class, share_bar
 from enginectl.top.moment import Pace
 from enginectl.top.rows import CULPRIT, Row, Table
@@ -30,7 +31,7 @@ def columns(width: int) -> Columns:
     """What fits into `width`: the name from 84 columns on, the process from 110 on, the bar and the place grow."""
     process = 16 if width >= 110 else 0
     name = 16 if width >= 84 else 0
-    role = 13 if width < 64 else 15
+    role = 15
     left = width - 2 - role - 3 * _NUMBER - (name + 1 if name else 0) - (process + 1 if process else 0) - 2
     bar = max(8, min(36, left * 2 // 5))
     return Columns(role=role, name=name, bar=bar, wait=max(6, left - bar), process=process)
@@ -65,14 +66,23 @@ def footer(screen: Screenful, table: Table, width: int) -> Text:
     return legend(seen or set(CLASSES), width)
 
 
+def stack_below(row: Row, width: int) -> list[Text]:
+    """The stack of the thread under the cursor, for the room that the table leaves."""
+    if not row.thread.frames:
+        return []
+    head = Text(fit(f"STACK of {row.thread.role}, innermost first: {row.thread.meaning}", width), DIM)
+    return [Text(""), head, *(frame_line(frame, width) for frame in row.thread.frames)]
+
+
 def _line(screen: Screenful, row: Row, c: Columns) -> Text:
     line = Text(no_wrap=True)
     line.append(f"{row.mark or ' '} ", ALARM if row.mark == CULPRIT else TROUBLE)
-    line.append(fit(row.thread.role, c.role) + " ", "bold" if row.mark else "")
+    rank = f" r{row.process.rank}" if row.process.rank is not None else ""
+    role = row.thread.role if c.process else row.thread.role[: c.role - len(rank)] + rank
+    line.append(fit(role, c.role) + " ", "bold" if row.mark else "")
     if c.name:
         line.append(fit(words.thread_name(row.thread.name), c.name) + " ")
     if c.process:
-        rank = f" r{row.process.rank}" if row.process.rank is not None else ""
         line.append(fit(f"{words.clean(row.process.role)}{rank}", c.process) + " ", DIM)
     line.append_text(share_bar(shares(screen, row.node), c.bar))
     line.append(" ")

@@ -44,8 +44,9 @@ class Lines(Widget):
         """One line of the content."""
         style = self._base = self._base or self.rich_style
         text = _line(self._lines, y)
-        segments = [s for s in text.render(self.app.console, end="") if s.text]
-        strip = Strip(Segment.apply_style(segments, style))
+        console = self.app.console
+        segments = [s for s in text.render(console, end="") if s.text]
+        strip = Strip(Segment.apply_style(segments, style + console.get_style(text.style)))
         return strip.adjust_cell_length(self.content_size.width, style)
 
 

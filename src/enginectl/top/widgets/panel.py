@@ -11,7 +11,7 @@ from textual.message import Message
 from enginectl.top.draw.style import DIM
 from enginectl.top.widgets.lines import Lines
 
-CURSOR = "reverse bold"
+CURSOR, CURSOR_STYLE, CURSOR_AWAY = "▸", "bold on #24426b", "on #2c2c2c"
 
 
 def visible(count: int, selected: int | None, first: int, room: int) -> int:
@@ -42,6 +42,7 @@ class Panel(Lines):
         self._heading: Text | None = None
         self._body: tuple[Text, ...] = ()
         self._footer: Text | None = None
+        self._tail: tuple[Text, ...] = ()
         self._first = 0
         self.selected: int | None = None
 
@@ -53,10 +54,11 @@ class Panel(Lines):
         selected: int | None = None,
         heading: Text | None = None,
         footer: Text | None = None,
+        tail: Sequence[Text] = (),
     ) -> None:
-        """Show these lines below the title."""
+        """Show these lines below the title, and what fits of `tail` in the room that they leave."""
         self._body, self._title, self.selected = tuple(body), title or self._title, selected
-        self._heading, self._footer = heading, footer
+        self._heading, self._footer, self._tail = heading, footer, tuple(tail)
         self._arrange()
 
     def on_focus(self) -> None:
@@ -78,15 +80,26 @@ class Panel(Lines):
         self._first = visible(len(self._body), self.selected, self._first, room)
         shown = list(self._body[self._first : self._first + room])
         if self.selected is not None and 0 <= (at := self.selected - self._first) < len(shown):
-            shown[at] = shown[at].copy()
-            shown[at].pad_right(max(0, width - shown[at].cell_len))
-            shown[at].stylize(CURSOR if self.has_focus else "underline")
+            shown[at] = self._under_cursor(shown[at], width)
         lines = [self._top(width, room)]
         lines += [self._heading] if self._heading is not None else []
-        lines += shown
+        lines += [*shown, *self._tail[: max(0, room - len(shown))]]
         if self._footer is not None and len(lines) < height:
             lines += [Text("")] * (height - len(lines) - 1) + [self._footer]
         self.put_lines(lines)
+
+    def _under_cursor(self, line: Text, width: int) -> Text:
+        line = line.copy()
+        if line.plain[1:2] == " ":
+            line = Text.assemble(line[:1], (CURSOR, "bold"), line[2:], no_wrap=True)
+        line.pad_right(max(0, width - line.cell_len))
+        line.stylize_before(CURSOR_STYLE if self.has_focus else CURSOR_AWAY)
+        return line
+
+    def shift(self, lines: int) -> None:
+        """Scroll a panel that has no cursor."""
+        self._first += lines
+        self._arrange()
 
     def _top(self, width: int, room: int) -> Text:
         below = len(self._body) - self._first - room

@@ -1,0 +1,126 @@
+"""`make bench`: what enginectl costs, as ratios taken in one run. Prints Markdown rows for docs/performance.md."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from enginectl.cli.demo_process import Demo
+from enginectl.observe import stacks
+
+HEARTBEAT = """
+import sys, threading, time
+for _ in range(int(sys.argv[1])):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("ready", flush=True)
+last = time.perf_counter()
+worst = 0.0
+while not sys.stdin.closed:
+    time.sleep(0.0002)
+    now = time.perf_counter()
+    worst, last = max(worst, now - last), now
+    if sys.stdin in __import__("select").select([sys.stdin], [], [], 0)[0]:
+        break
+print(worst)
+"""
+
+
+def _median_seconds(run: Callable[[], object], times: int = 9) -> float:
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        run()
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken)
+
+
+def _command(*argv: str) -> Callable[[], object]:
+    return lambda: subprocess.run([sys.executable, "-m", "enginectl", *argv], capture_output=True, check=False)
+
+
+def help_time() -> str:
+    """Wall time of `enginectl --help`."""
+    script = Path(sys.executable).parent / "enginectl"
+    seconds = _median_seconds(lambda: subprocess.run([str(script), "--help"], capture_output=True, check=True))
+    return f"| `enginectl --help` | {seconds * 1000:.0f} ms | 150 ms |"
+
+
+def doctor_ratio(pid: int) -> str:
+    """One-sample doctor against one bare dump of the same process, in turn."""
+    py_spy = stacks.find_py_spy() or "py-spy"
+    ratios = []
+    for _ in range(7):
+        bare = _median_seconds(
+            lambda: subprocess.run([py_spy, "dump", "--json", "--pid", str(pid)], capture_output=True), 3
+        )
+        whole = _median_seconds(_command("doctor", "--pid", str(pid), "--duration", "0", "--samples", "1", "-q"), 1)
+        ratios.append(whole / bare)
+    return f"| `doctor --duration 0 --samples 1` / bare `py-spy dump` | {statistics.median(ratios):.1f} × | 15 × |"
+
+
+def pause(threads: int) -> str:
+    """The longest gap in a busy target's heartbeat while it is dumped, less the longest gap without."""
+
+    def worst_gap(dumps: int) -> float:
+        child = subprocess.Popen(
+            [sys.executable, "-c", HEARTBEAT, str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None and child.stdin is not None
+        child.stdout.readline()
+        for _ in range(dumps):
+            stacks.dump([child.pid])
+        if not dumps:
+            time.sleep(0.5)
+        out, _ = child.communicate("stop\n")
+        return float(out)
+
+    gap = statistics.median(worst_gap(3) for _ in range(3))
+    quiet = statistics.median(worst_gap(0) for _ in range(3))
+    what = f"longest pause of a target with {threads} threads (quiet: {quiet * 1000:.0f} ms)"
+    return f"| {what} | {gap * 1000:.0f} ms | 25 ms |"
+
+
+def _throughput(demo: Demo, seconds: float) -> float:
+    """Mean requests per second that the demo's own load reports."""
+    rates = []
+    end = time.monotonic() + seconds
+    for event in demo.events(end):
+        if event.get("event") == "load":
+            rates.append(float(event["requests_per_second"]))
+    return statistics.mean(rates)
+
+
+def throughput() -> str:
+    """Throughput under a continuous 1 Hz doctor against none, in alternating blocks of one run."""
+    ratios = []
+    with Demo("", "--concurrency", "4") as demo:
+        demo.wait_for("load")
+        for _ in range(4):
+            without = _throughput(demo, 12)
+            argv = ["doctor", "--pid", str(demo.pid), "--duration", "12", "--samples", "12", "-q", "--no-confirm"]
+            doctor = subprocess.Popen([sys.executable, "-m", "enginectl", *argv], stdout=subprocess.DEVNULL)
+            ratios.append(_throughput(demo, 12) / without)
+            doctor.wait()
+    return f"| throughput of the demo under a 1 Hz doctor / none | {statistics.median(ratios):.1%} | 98 % |"
+
+
+def main() -> int:
+    """Run everything and print the table."""
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, py-spy {stacks.py_spy_version()}\n")
+    print("| what | measured | wanted |\n| --- | --- | --- |")
+    print(help_time(), flush=True)
+    with Demo("", "--concurrency", "2") as demo:
+        demo.wait_for("load")
+        print(doctor_ratio(demo.pid), flush=True)
+    print(pause(64), flush=True)
+    print(throughput(), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
