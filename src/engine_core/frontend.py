@@ -177,8 +177,6 @@ class FrontEnd:
                 await response.write(b"data: " + chunk + b"\n\n")
             await response.write(b"data: [DONE]\n\n")
             await response.write_eof()
-        except ConnectionResetError:  # the client has gone; what is unfinished is aborted by the caller
-            pass
         finally:
             for task in tasks:
                 task.cancel()
@@ -187,11 +185,13 @@ class FrontEnd:
 
 @web.middleware
 async def refuse_bad_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer 400 with the reason where a handler raises RequestError."""
+    """Answer 400 with the reason where a handler raises RequestError; nothing to a client that has gone."""
     try:
         return await handler(request)
     except RequestError as error:
         return web.Response(status=400, body=api.error_answer(str(error), 400), content_type="application/json")
+    except ConnectionResetError:
+        return web.Response()
 
 
 def _new_id(kind: str) -> str:

@@ -155,7 +155,7 @@ def test_wrong_uses_end_with_their_code(demo: Demo, tmp_path: Path) -> None:
 
 def test_an_engine_that_ends_leaves_what_was_seen(tmp_path: Path, wait_until) -> None:
     path = tmp_path / "a.ecrec"
-    with Demo("", "--no-load") as demo:
+    with Demo("", "--no-load", "--model", "qwen3-embedding-tiny") as demo:
         assert demo.wait_for("ready")
         child = recorder("record", "-o", path, "--pid", demo.pid, "--duration", 0)
         wait_until(lambda: complete_snapshots(path) >= 2)

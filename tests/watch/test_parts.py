@@ -14,12 +14,10 @@ import msgspec
 import pytest
 from tests.situations import FORWARD, LOOP_IDLE, T, engine, recording
 
-from enginectl.classify.topology import topology
-from enginectl.diagnose.diagnose import diagnose
-from enginectl.diagnose.measures import Measures
+from enginectl.diagnose.diagnose import diagnose, measures_of
 from enginectl.errors import UsageError
 from enginectl.knowledge.loader import load
-from enginectl.model.observed import ProcessFact, ProcessSample, Recording, Snapshot
+from enginectl.model.observed import GpuSample, ProcessFact, ProcessSample, Recording, Snapshot
 from enginectl.read import read
 from enginectl.watch.actions import MAX_RUNNING, Runner
 from enginectl.watch.exporter import Board, picture_of, serve
@@ -254,8 +252,9 @@ def series(url: str) -> dict[str, float]:
 def test_series_come_with_an_engine_and_go_with_it(served) -> None:
     board, url = served
     assert series(url)["enginectl_up"] == 0.0
-    seen = recording(engine(T("EngineCoreLoop", [FORWARD, LOOP_IDLE, FORWARD, FORWARD])), samples=4)
-    measures = Measures(seen, topology(seen, KNOWLEDGE), KNOWLEDGE)
+    gpu = GpuSample(index=0, utilization_percent=40.0, memory_activity_percent=20.0)
+    seen = recording(engine(T("EngineCoreLoop", [FORWARD, LOOP_IDLE, FORWARD, FORWARD])), samples=4, gpus=[gpu])
+    measures = measures_of(seen, KNOWLEDGE)
     board.picture = picture_of(diagnose(seen, KNOWLEDGE), measures, 0.011, 0.1)
     board.fires["hung"] = 2
     shown = series(url)
@@ -263,13 +262,15 @@ def test_series_come_with_an_engine_and_go_with_it(served) -> None:
     assert shown['enginectl_thread_state_ratio{role="engine-loop",wait_class="idle"}'] == 0.25
     assert sum(1 for name in shown if name.startswith("enginectl_finding{")) >= 1
     assert shown["enginectl_up"] == 1.0
-    assert "enginectl_device_busy_ratio" not in shown
+    assert shown["enginectl_device_busy_ratio"] == 0.4
     assert shown["enginectl_target_pause_seconds"] == 0.011
     assert shown["enginectl_cpu_seconds_total"] > 0
     board.picture = None
     after = series(url)
     assert not [
-        name for name in after if name.startswith(("enginectl_thread", "enginectl_finding", "enginectl_target"))
+        name
+        for name in after
+        if name.startswith(("enginectl_thread", "enginectl_find", "enginectl_target", "enginectl_dev"))
     ]
     assert after['enginectl_trigger_fires_total{trigger="hung"}'] == 2.0
 

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from tests.situations import FORWARD, LOOP_IDLE, T, engine, recording
 
-from enginectl.classify.topology import topology
-from enginectl.diagnose.diagnose import diagnose
-from enginectl.diagnose.measures import Measures
+from enginectl.diagnose.diagnose import diagnose, measures_of
 from enginectl.errors import UsageError
 from enginectl.knowledge.loader import load
 from enginectl.watch.judge import Judge, Moment, holds
@@ -23,7 +21,7 @@ def moment(at: float, state: str = "R", stack: tuple[str, ...] = FORWARD) -> Mom
     return Moment(
         at=at,
         diagnosis=diagnose(seen, KNOWLEDGE),
-        measures=Measures(seen, topology(seen, KNOWLEDGE), KNOWLEDGE),
+        measures=measures_of(seen, KNOWLEDGE),
     )
 
 

@@ -157,7 +157,7 @@ def test_a_restart_is_followed_and_nothing_is_left_behind(tmp_path: Path, wait_u
         assert "enginectl_up 0.0" in metrics(port)
         pids = []
         for _ in range(2):
-            with Demo("", "--no-load", "--seed", seed) as demo:
+            with Demo("", "--no-load", "--model", "qwen3-embedding-tiny", "--seed", seed) as demo:
                 pids.append(watch.until(line="engine", event="found")["pid"])
                 assert demo.wait_for("ready")
                 wait_until(lambda: 'role="engine-loop"' in metrics(port))

@@ -122,9 +122,15 @@ def _is_running(look: Look) -> bool:
     return False
 
 
-def _thread_role(kinds: Sequence[ProcessKind], looks: Sequence[Look]) -> str:
-    """The role of a thread: by its process's table (frames before names), then by the place where it stands."""
+def _thread_role(kinds: Sequence[ProcessKind], pid: int, looks: Sequence[Look]) -> str:
+    """The role of a thread: by its process's table (frames before names), then by the place where it stands.
+
+    Without any stack, the main thread is known by its id and the others by the kernel's name for them.
+    """
+    seen = any(look.sample.frames is not None for look in looks)
     name = next((look.sample.name for look in looks if look.sample.name), "") or ""
+    if not seen and looks[0].sample.tid == pid:
+        name = "MainThread"
     frames = next((look.sample.frames for look in reversed(looks) if look.sample.frames), ())
     rows: list[ThreadRole] = [row for kind in kinds for row in kind.threads]
     for row in rows:
@@ -135,7 +141,8 @@ def _thread_role(kinds: Sequence[ProcessKind], looks: Sequence[Look]) -> str:
         if look.match and look.match.row.role:
             return look.match.row.role
     for row in rows:
-        if row.name and name and (not row.frames or not _GENERIC_NAME.match(name)) and re.search(row.name, name):
+        telling = not row.frames or not seen or not _GENERIC_NAME.match(name)
+        if row.name and name and telling and re.search(row.name, name):
             return row.role
     return "helper"
 
@@ -300,7 +307,7 @@ def process_view(
     kinds = identify.kind_of(knowledge, engine, role)
     looks = _looks(matcher_for(knowledge, engine), role, timeline)
     views = [
-        thread_view(fact.pid, tid, rows, _thread_role(kinds, rows), _stated_cpu(stated, fact.pid, tid))
+        thread_view(fact.pid, tid, rows, _thread_role(kinds, fact.pid, rows), _stated_cpu(stated, fact.pid, tid))
         for tid, rows in looks.items()
     ]
     if role != "helper" or engine is None or not whole:

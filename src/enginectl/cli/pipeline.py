@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from enginectl.observe.record import Observation, Settings
 
 SEVERITIES = ("info", "warning", "critical")
-CERTAIN = frozenset({"process-stopped", "engine-exited", "worker-lost", "thread-died", "attach-denied", "device-fault"})
+CERTAIN = frozenset({"process-stopped", "engine-exited", "worker-lost", "thread-died", "device-fault"})
 """Findings that a longer look cannot change."""
 CONFIRM_SECONDS = 10.0
 CONFIRM_SAMPLES = 6
@@ -98,6 +98,8 @@ def needs_confirmation(diagnosis: Diagnosis) -> bool:
         diagnosis.engine_counters.get("running", 0.0) + diagnosis.engine_counters.get("waiting", 0.0) > 0
         or diagnosis.engine_counters.get("unanswered_requests", 0.0) > 0
     )
+    if verdict.finding == "attach-denied":
+        return frozen
     return verdict.state == "hung" or verdict.outcome == "undecided" or frozen
 
 

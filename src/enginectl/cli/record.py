@@ -106,7 +106,8 @@ def _write(
                 error.fix = f"what was seen before is in {output}: {writer.count} snapshots"
             raise
         finally:
-            writer.finish(observation.recording().wall_seconds) if writer.count else writer.discard()
+            if writer.count:
+                writer.finish(observation.recording().wall_seconds)
             observation.close()
     return contents.lines(head)
 

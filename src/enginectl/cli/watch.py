@@ -14,9 +14,7 @@ import typer
 
 
 def watch(
-    pid: Annotated[
-        int | None, typer.Option(help="Any process of the engine; found again after a restart.")
-    ] = None,
+    pid: Annotated[int | None, typer.Option(help="Any process of the engine; found again after a restart.")] = None,
     name: Annotated[str, typer.Option(metavar="REGEX", help="The engine whose title or command line matches.")] = "",
     triggers: Annotated[str, typer.Option(metavar="FILE", help="TOML with triggers; a packaged set otherwise.")] = "",
     interval: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 5.0,

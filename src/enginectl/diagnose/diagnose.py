@@ -11,7 +11,7 @@ from enginectl.diagnose.evaluate import evaluate_all
 from enginectl.diagnose.facts import FACTS
 from enginectl.diagnose.measures import Measures
 from enginectl.diagnose.tiers import tiers_of
-from enginectl.diagnose.verdict import case_of, choose, confidence_of, culprit_of, rank_of
+from enginectl.diagnose.verdict import UNDECIDED_PREFIX, case_of, choose, confidence_of, culprit_of, rank_of
 from enginectl.knowledge.loader import Knowledge
 from enginectl.knowledge.schema import Rule
 from enginectl.model.classified import ProcessView, ThreadView
@@ -31,12 +31,17 @@ SEVERITY_ORDER = {"critical": 0, "warning": 1, "info": 2}
 SHOWN_FRAMES = 40
 
 
-def diagnose(recording: Recording, knowledge: Knowledge) -> Diagnosis:
-    """The diagnosis of one recording.
+def measures_of(recording: Recording, knowledge: Knowledge) -> Measures:
+    """Everything that facts look at, for callers that want facts beside the diagnosis."""
+    return Measures(recording, topology(recording, knowledge), knowledge)
+
+
+def diagnose(recording: Recording, knowledge: Knowledge, measures: Measures | None = None) -> Diagnosis:
+    """The diagnosis of one recording; `measures` are those of the same recording, when they are there already.
 
     Errors: none; what cannot be told is undecided.  Source: the recording and the knowledge files only.
     """
-    measures = Measures(recording, topology(recording, knowledge), knowledge)
+    measures = measures or measures_of(recording, knowledge)
     rules = knowledge.rules
     answers = evaluate_all(measures, tuple(rules.values()))
     summaries = {a.code: summary_of(rules[a.code], a, measures) for a in answers}
@@ -74,8 +79,8 @@ def diagnose(recording: Recording, knowledge: Knowledge) -> Diagnosis:
 
 
 def _adds(rule: Rule, verdict_code: str) -> bool:
-    """Whether a fired rule says anything beside the verdict: a state of rest or work adds nothing to another one."""
-    return rule.id == verdict_code or rule.severity != "info"
+    """Whether a fired rule says anything beside the verdict: rest, work and "cannot tell" add nothing to another one."""
+    return rule.id == verdict_code or (rule.severity != "info" and not rule.id.startswith(UNDECIDED_PREFIX))
 
 
 _FIELD = re.compile(r"\{([a-z_.]+)(?:\|([^|{}]*))?(?:\|([^{}]*))?\}")

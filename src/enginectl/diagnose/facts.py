@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from enginectl.diagnose.measures import ENGINE_ROLES, Measures, best
+from enginectl.diagnose.measures import CORE_PROCESSES, ENGINE_ROLES, Measures, best
 from enginectl.model.classified import Activity, ThreadView
 
 Value = float | str | bool | None
@@ -85,6 +85,13 @@ def _runqueue_ratio(m: Measures, of: str, wait: str) -> Value:
     return best(t.runqueue_ratio for t in m.select(of))
 
 
+@_fact("loop.demand_ratio", "ratio", "proc", "share of the window in which the engine loop ran or wanted to run")
+def _demand(m: Measures, of: str, wait: str) -> Value:
+    return best(
+        min(1.0, t.cpu_ratio + (t.runqueue_ratio or 0.0)) for t in m.select("loop") if t.cpu_ratio is not None
+    )
+
+
 @_fact("role.starved_ratio", "ratio", "proc", "share of its runnable time that {of} waited for a core")
 def _starved_ratio(m: Measures, of: str, wait: str) -> Value:
     shares = [
@@ -155,9 +162,10 @@ def _parked(m: Measures, of: str, wait: str) -> Value:
     return all(t.activity is not Activity.RUNNING for t in threads) if threads else None
 
 
-@_fact("threads.asleep", "", "proc", "no thread of the engine used more than 5 % of a core")
+@_fact("threads.asleep", "", "proc", "no thread behind the front end used more than 5 % of a core")
 def _asleep(m: Measures, of: str, wait: str) -> Value:
-    cpus = [t.cpu_ratio for t in m.threads if t.cpu_ratio is not None]
+    behind = [p for p in m.topology.processes if p.role in CORE_PROCESSES] or m.topology.processes
+    cpus = [t.cpu_ratio for p in behind for t in p.threads if t.cpu_ratio is not None]
     return max(cpus) < 0.05 if cpus else None
 
 

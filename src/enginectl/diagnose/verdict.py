@@ -47,8 +47,10 @@ def _thread_of(measures: Measures, selector: str) -> ThreadView | None:
         hot = [t for t in measures.select("stray") if t.cpu_ratio is not None]
         return max(hot, key=lambda t: t.cpu_ratio or 0.0, default=None)
     if selector == "odd-rank":
-        smallest = measures.topology.buckets[-1] if len(measures.topology.buckets) > 1 else None
-        return measures.by_node[smallest.members[0]] if smallest else None
+        buckets = measures.topology.buckets
+        # whoever waits in the collective is a victim; among the others the smallest group is the odd one
+        odd = min(buckets, key=lambda b: (b.wait_class == "collective", len(b.members))) if len(buckets) > 1 else None
+        return measures.by_node[odd.members[0]] if odd else None
     if selector.startswith("at:"):
         wait = selector.removeprefix("at:")
         at = [t for t in measures.threads if (measures.wait_share(t, wait) or 0.0) > 0]

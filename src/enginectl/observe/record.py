@@ -117,8 +117,8 @@ class Observation:
         check = preflight.preflight(first.fact.pid, py_spy=stacks.find_py_spy(), py_spy_version=stacks.py_spy_version())
         self._memory_readable = check.memory_readable
         if not check.can_attach:
-            remedy = " ".join(part for part in (check.fix, check.warning) if part)
-            self._denied = Gap(source="stacks", reason=check.reason, remedy=remedy)
+            reason = f"{check.reason}. {check.warning}" if check.warning else check.reason
+            self._denied = Gap(source="stacks", reason=reason, remedy=check.fix)
             self._gaps.append(self._denied)
 
     def _pids(self) -> list[int]:
@@ -238,9 +238,11 @@ class Observation:
         if dump is None or dump.threads is None:
             return sample
         known = {t.tid: t for t in sample.threads}
+        foreign = any(thread.tid not in known for thread in dump.threads)
+        inside = threads.tids_seen_inside(sample.pid) if foreign else {}
         merged: list[ThreadSample] = []
         for thread in dump.threads:
-            row = known.pop(thread.tid, None)
+            row = known.pop(inside.get(thread.tid, thread.tid), None)
             if row is None:
                 merged.append(thread)
                 continue

@@ -121,3 +121,16 @@ def read_threads(pid: int) -> tuple[ThreadSample, ...]:
     """All threads of a process now, the main thread first. Names are the kernel's (15 characters)."""
     samples = (thread_sample(pid, tid) for tid in thread_ids(pid))
     return tuple(sample for sample in samples if sample is not None)
+
+
+def tids_seen_inside(pid: int) -> dict[int, int]:
+    """Thread ids as the process itself knows them -> as seen from here; equal unless it lives in a pid namespace.
+
+    Shape: every thread of the process. Source: the last number of `NSpid` in `/proc/PID/task/TID/status`.
+    """
+    found: dict[int, int] = {}
+    for tid in thread_ids(pid):
+        numbers = status_fields(pid, tid).get("NSpid", "").split()
+        if numbers:
+            found[int(numbers[-1])] = tid
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginectl.model.observed import Recording, Snapshot
+from enginectl.model.observed import Gap, Recording, Snapshot
 
 
 class Contents:
@@ -19,16 +19,20 @@ class Contents:
         self.counters += snapshot.counters is not None
         self.gpus = max(self.gpus, len(snapshot.gpus or ()))
         for gap in snapshot.gaps:
-            self.missing.setdefault(gap.source, gap.reason)
+            self.missing.setdefault(gap.source, _gap(gap))
 
     def lines(self, head: Recording) -> list[str]:
         """What is inside, one line each, and what could not be read."""
         engines = sorted({f"{p.engine} {p.engine_version or '(version unknown)'}" for p in head.processes if p.engine})
-        gaps = {**{gap.source: gap.reason for gap in head.gaps}, **self.missing}
+        gaps = {**{gap.source: _gap(gap) for gap in head.gaps}, **self.missing}
         return [
             f"{len(head.processes)} processes of {', '.join(engines) or 'an unknown engine'}, with their flags",
             f"{self.stacks} x stacks, {self.snapshots} x /proc facts, {self.counters} x engine counters",
             f"{self.gpus} GPUs" if self.gpus else "no GPU",
             *(f"log: {note.removeprefix('log: ')}" for note in head.notes if note.startswith("log: ")),
-            *(f"missing: {source} ({reason})" for source, reason in gaps.items()),
+            *(f"missing: {source}: {told}" for source, told in gaps.items()),
         ]
+
+
+def _gap(gap: Gap) -> str:
+    return f"{gap.reason} ({gap.remedy})" if gap.remedy else gap.reason

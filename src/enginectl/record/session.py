@@ -48,9 +48,8 @@ def record_into(
 ) -> None:
     """Take snapshots until `duration_seconds` are over (0: until `stop`), the first and the last with counters.
 
-    The intervals are jittered: a fixed one can lock in phase with the engine's steps. A snapshot that takes longer
-    than its interval delays the next one; none is made up for. Errors: NoSuchProcess when the target is gone;
-    what was written until then stays.
+    Intervals are jittered, so that they cannot lock in phase with a step; a slow snapshot delays the next one.
+    Errors: NoSuchProcess when the target is gone; what was written until then stays.
     """
     pace: Pace = stop or Event()
     began = due = full_at = time.monotonic()

@@ -6,7 +6,7 @@ from functools import partial
 
 from rich.text import Text
 
-from enginectl.top.draw import help, pages
+from enginectl.top.draw import chain, help, pages
 from enginectl.top.draw.style import DIM
 from enginectl.top.draw.tree import branches
 from enginectl.top.moment import Feed
@@ -57,7 +57,7 @@ class Actions(View):
 
     def action_chain(self) -> None:
         """Open the blame chain."""
-        self.push_screen(Page("BLAME CHAIN", lambda width: pages.chain(self.shown, width)))
+        self.push_screen(Page("BLAME CHAIN, EVIDENCE, ADVICE", lambda width: chain.chain(self.shown, width)))
 
     def action_help(self) -> None:
         """Open the help."""

@@ -112,7 +112,7 @@ def shares(screen: Screenful, node: Node) -> dict[str, float]:
 
 def clock(taken_at: str, at: float) -> str:
     """Time of day of a moment, "12:03:04", or the seconds since the start when the recording carries no time."""
-    return taken_at[11:19] if len(taken_at) >= 19 else f"+{words.seconds(at)}"
+    return words.clean(taken_at[11:19]) if len(taken_at) >= 19 else f"+{words.seconds(at)}"
 
 
 def uptime_seconds(moment: Moment) -> float | None:

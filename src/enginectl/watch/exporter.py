@@ -68,21 +68,7 @@ class Board:
         seen = self.picture
         yield GaugeMetricFamily("enginectl_up", "1 while an engine is observed.", value=float(seen is not None))
         if seen is not None:
-            state = GaugeMetricFamily(
-                "enginectl_thread_state_ratio", "Share of samples, mean over the role.", labels=["role", "wait_class"]
-            )
-            for labels, value in sorted(seen.ratios.items()):
-                state.add_metric(list(labels), value)
-            finding = GaugeMetricFamily("enginectl_finding", "1 for each finding.", labels=["code"])
-            for code in seen.codes:
-                finding.add_metric([code], 1.0)
-            yield from (state, finding)
-            if seen.device_busy_ratio is not None:
-                help_text = "Share of real work of the devices."
-                yield GaugeMetricFamily("enginectl_device_busy_ratio", help_text, value=seen.device_busy_ratio)
-            pause = "Longest pause of the target for the newest snapshot, an upper bound."
-            yield GaugeMetricFamily("enginectl_target_pause_seconds", pause, value=seen.pause_seconds)
-            yield GaugeMetricFamily("enginectl_tick_seconds", "Time of the newest look.", value=seen.tick_seconds)
+            yield from _of_engine(seen)
         fires = CounterMetricFamily("enginectl_trigger_fires", "How often each trigger fired.", labels=["trigger"])
         for trigger, count in sorted(self.fires.items()):
             fires.add_metric([trigger], count)
@@ -92,6 +78,26 @@ class Board:
         seconds = spent.user + spent.system + spent.children_user + spent.children_system
         yield CounterMetricFamily("enginectl_cpu_seconds", "CPU of enginectl and its helpers.", value=seconds)
         yield GaugeMetricFamily("enginectl_resident_bytes", "Memory of enginectl.", value=_resident_bytes())
+
+
+def _of_engine(seen: Picture) -> Iterator[Metric]:
+    """The series that come and go with the engine."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    state = GaugeMetricFamily(
+        "enginectl_thread_state_ratio", "Share of samples, mean over the role.", labels=["role", "wait_class"]
+    )
+    for labels, value in sorted(seen.ratios.items()):
+        state.add_metric(list(labels), value)
+    finding = GaugeMetricFamily("enginectl_finding", "1 for each finding.", labels=["code"])
+    for code in seen.codes:
+        finding.add_metric([code], 1.0)
+    yield from (state, finding)
+    busy, pause = "Share of real work of the devices.", "Longest pause of the target for one snapshot, an upper bound."
+    if seen.device_busy_ratio is not None:
+        yield GaugeMetricFamily("enginectl_device_busy_ratio", busy, value=seen.device_busy_ratio)
+    yield GaugeMetricFamily("enginectl_target_pause_seconds", pause, value=seen.pause_seconds)
+    yield GaugeMetricFamily("enginectl_tick_seconds", "Time of the newest look.", value=seen.tick_seconds)
 
 
 def _resident_bytes() -> float:

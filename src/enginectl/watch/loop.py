@@ -9,9 +9,7 @@ from threading import Event
 
 import msgspec
 
-from enginectl.classify.topology import topology
-from enginectl.diagnose.diagnose import diagnose
-from enginectl.diagnose.measures import Measures
+from enginectl.diagnose.diagnose import diagnose, measures_of
 from enginectl.knowledge.loader import Knowledge
 from enginectl.model.diagnosed import Diagnosis
 from enginectl.watch.actions import Runner
@@ -78,8 +76,8 @@ class Loop:
         recording = self._watched.ring.recording(times.window_seconds)
         if len(recording.snapshots) < 2:
             return  # one look tells no movement
-        diagnosis = diagnose(recording, self._knowledge)
-        measures = Measures(recording, topology(recording, self._knowledge), self._knowledge)
+        measures = measures_of(recording, self._knowledge)
+        diagnosis = diagnose(recording, self._knowledge, measures)
         self._tell(diagnosis)
         self._act(Moment(at=snapshot.offset_seconds, diagnosis=diagnosis, measures=measures))
         self._board.ticks += 1

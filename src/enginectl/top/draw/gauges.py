@@ -11,7 +11,8 @@ from enginectl.render import words
 from enginectl.top.draw.style import ALARM, DIM, TROUBLE, sparkline, wrap
 from enginectl.top.screenful import Screenful
 
-_SPARK = 12
+_SPARK = 24
+_TONES = {"use": "#6fbf5f", "pow": "#e8853a", "mem": "#7aa2e8"}
 
 
 def gauges(screen: Screenful, width: int) -> list[Text]:
@@ -48,24 +49,21 @@ def _use(gpu: GpuSample) -> float | None:
 
 def _device(screen: Screenful, gpu: GpuSample, width: int) -> Text:
     line = Text(no_wrap=True)
-    line.append(f"GPU {gpu.index} ", "bold")
+    narrow = width < 47
+    line.append(f"G{gpu.index} " if narrow else f"GPU {gpu.index} ", "bold")
     if gpu.fault or gpu.xid is not None:
         line.append(f"{words.clean(gpu.fault or '')} {f'Xid {gpu.xid}' if gpu.xid is not None else ''}".strip(), ALARM)
         line.append(" ")
-    spark = max(0, min(_SPARK * 2, (width - 38) // 3)) if width >= 50 else 0
-    for name, measure in (("use", _use), ("power", _power), ("mem", _memory)):
+    spark = 3 if narrow else min(_SPARK, (width - 37) // 3)
+    for name, measure in (("use", _use), ("pow", _power), ("mem", _memory)):
         line.append(f"{name} ", DIM)
-        line.append(f"{words.ratio(measure(gpu)):>5} ")
-        if spark:
-            line.append(sparkline(_series(screen, gpu.index, measure), spark, 1.0) + " ", _tone(name))
+        line.append(f"{words.ratio(measure(gpu)):>4} ")
+        if not (narrow and name == "mem"):
+            line.append(sparkline(_series(screen, gpu.index, measure), spark, 1.0) + " ", _TONES[name])
     if width >= 110 and gpu.power_watts is not None:
         line.append(f"{gpu.power_watts:.0f} W  {words.size(gpu.memory_used_bytes)}", DIM)
     line.truncate(width)
     return line
-
-
-def _tone(name: str) -> str:
-    return {"use": "#6fbf5f", "power": "#e8853a", "mem": "#7aa2e8"}[name]
 
 
 def _series(screen: Screenful, index: int, measure: Callable[[GpuSample], float | None]) -> list[float | None]:

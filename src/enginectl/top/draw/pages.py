@@ -1,4 +1,4 @@
-"""What opens over the screen: one thread's stack, the blame chain, a native sample."""
+"""What opens over the screen: one thread's stack, a native sample."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.text import Text
 
 from enginectl.render import words
-from enginectl.render.chain import find_process, find_thread, view_chain
+from enginectl.render.chain import find_process, find_thread
 from enginectl.top.draw.frames import frame_line
 from enginectl.top.draw.style import ALARM, DIM, TROUBLE, of_class, share_bar, wrap
 from enginectl.top.moment import NativeSample, Node
@@ -57,29 +57,6 @@ def _shares(screen: Screenful, node: Node, width: int) -> Text:
     line = Text(", ".join(f"{words.ratio(share)} {words.wait_class(name)}" for name, share in parts), DIM)
     line.truncate(width, overflow="ellipsis")
     return line
-
-
-def chain(screen: Screenful, width: int) -> list[Text]:
-    """Who waits for whom, the victims first; the end is where to look."""
-    diagnosis = screen.diagnosis
-    if diagnosis is None:
-        return [Text("There is no diagnosis yet.")]
-    view = view_chain(diagnosis)
-    lines = [Text(part, "bold") for part in wrap(diagnosis.verdict.summary, width, 4)] + [Text("")]
-    if not view.steps:
-        return [*lines, Text("No chain: nobody waits for anybody that can be seen.")]
-    for number, step in enumerate(view.steps):
-        head = Text().append(f"{number + 1}. {step.label}", "bold" if step.is_target else "")
-        head.append(f"  {step.mark}", ALARM if step.is_target else DIM)
-        lines.append(head)
-        told = words.clean(step.link.meaning or words.wait_class(step.link.wait_class))
-        told += f" ({words.clean(step.link.wait_point)})"
-        lines += [Text(f"     {part}", DIM) for part in wrap(told, width - 5, 3)]
-        if step.link.waits_for and (number + 1 < len(view.steps) or view.back_to is not None):
-            through = f" through {words.clean(step.link.through)}" if step.link.through else ""
-            back = f", step {view.back_to + 1} again" if view.back_to is not None and step is view.steps[-1] else ""
-            lines.append(Text(f"   ↓ waits for {words.awaited(step.link.waits_for)}{through}{back}", TROUBLE))
-    return lines
 
 
 def native(sample: NativeSample, tid: int, width: int) -> list[Text]:

@@ -93,7 +93,7 @@ def sparkline(values: Sequence[float | None], width: int, maximum: float | None 
     known = [v for v in newest if v is not None]
     top = maximum or max(known, default=0.0)
     steps = [
-        " " if v is None else _STEPS[0] if top <= 0 else _STEPS[max(0, min(7, round(v / top * 7)))] for v in newest
+        " " if v is None else _STEPS[0] if top <= 0 else _STEPS[round(7 * max(0.0, min(1.0, v / top)))] for v in newest
     ]
     return "".join(steps).rjust(width)
 
