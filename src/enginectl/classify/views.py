@@ -311,8 +311,8 @@ def process_view(
         for tid, rows in looks.items()
     ]
     if role != "helper" or engine is None or not whole:
-        named = {row.id: row.kind for rows in knowledge.waits.values() for row in rows}
-        views = promote(views, role, named, whole)
+        kind_by_wait = {row.id: row.kind for rows in knowledge.waits.values() for row in rows}
+        views = promote(views, role, kind_by_wait, whole)
     last = timeline[-1][1]
     cpu = [(at, s.cpu_seconds) for at, s in timeline if s.cpu_seconds is not None]
     rss = [(at, s.rss_bytes) for at, s in timeline if s.rss_bytes is not None]

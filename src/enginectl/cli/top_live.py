@@ -42,7 +42,7 @@ class LiveFeed:
         self._pid = pid
         self._settings = settings
         self._knowledge = knowledge
-        self._sought = Sought(pid, knowledge, name)
+        self._sought = Sought(knowledge, name)
         self._began = time.monotonic()
         self._sampler: Sampler | None = None
         self._diagnosis: Diagnosis | None = None

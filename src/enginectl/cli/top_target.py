@@ -40,14 +40,14 @@ def _words(seen: target.Seen) -> str:
 class Sought:
     """What is known of an engine, so that it can be found again under another pid."""
 
-    def __init__(self, pid: int, knowledge: Knowledge, name: str = "") -> None:
+    def __init__(self, knowledge: Knowledge, name: str = "") -> None:
         self._knowledge = knowledge
         self._recognise = pipeline.Recogniser(knowledge)
         self._name = name
         self._engine: str | None = None
         self._role: str | None = None
         self._command = ""
-        self._pids: frozenset[int] = frozenset({pid})
+        self._others: frozenset[int] = frozenset()
 
     @property
     def told(self) -> str:
@@ -63,15 +63,19 @@ class Sought:
         self._engine = next((s.engine for s in tree if s.engine), None)
         self._role = table[pid].role
         self._command = _words(tree[0])
-        self._pids = frozenset(s.pid for s in tree)
+        self._others = frozenset(target.engines_on_host(table)) - {s.pid for s in tree}
 
     def again(self) -> int | None:
-        """The pid to watch now: of the one engine that fits best, in the same role; None while there is none."""
+        """The pid to watch now: of the one engine that fits best, in the same role; None while there is none.
+
+        Engines that ran beside the lost one are other engines. Between two new ones it does not guess.
+        """
         table = target.list_processes(self._recognise)
         roots = [
             root
             for root in target.engines_on_host(table)
-            if any(s.engine == self._engine for s in target.tree_of(table, root))
+            if root not in self._others
+            and any(s.engine == self._engine for s in target.tree_of(table, root))
             and (not self._name or any(re.search(self._name, _words(s)) for s in target.tree_of(table, root)))
         ]
         same = [root for root in roots if _words(table[root]) == self._command]

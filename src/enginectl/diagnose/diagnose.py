@@ -79,7 +79,7 @@ def diagnose(recording: Recording, knowledge: Knowledge, measures: Measures | No
 
 
 def _adds(rule: Rule, verdict_code: str) -> bool:
-    """Whether a fired rule says anything beside the verdict: rest, work and "cannot tell" add nothing to another one."""
+    """Whether a fired rule says anything beside the verdict: rest, work and "cannot tell" add nothing."""
     return rule.id == verdict_code or (rule.severity != "info" and not rule.id.startswith(UNDECIDED_PREFIX))
 
 

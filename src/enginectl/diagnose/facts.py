@@ -82,14 +82,18 @@ def _gil_wait_ratio(m: Measures, of: str, wait: str) -> Value:
 
 @_fact("role.runqueue_ratio", "ratio", "proc", "share of the window in which {of} was runnable without a core")
 def _runqueue_ratio(m: Measures, of: str, wait: str) -> Value:
-    return best(t.runqueue_ratio for t in m.select(of))
+    return best(0.0 if t.runqueue_ratio is not None and _only_polls(t) else t.runqueue_ratio for t in m.select(of))
 
 
-@_fact("loop.demand_ratio", "ratio", "proc", "share of the window in which the engine loop ran or wanted to run")
+def _only_polls(thread: ThreadView) -> bool:
+    """Whether the thread mostly waited: one that spins for its peer wants a core only to look again."""
+    waits = ("idle", "peer", "collective", "timer", "ipc-send")
+    return sum(thread.class_ratios.get(name, 0.0) for name in waits) >= 0.5
+
+
+@_fact("role.demand_ratio", "ratio", "proc", "share of the window in which {of} ran or wanted to run")
 def _demand(m: Measures, of: str, wait: str) -> Value:
-    return best(
-        min(1.0, t.cpu_ratio + (t.runqueue_ratio or 0.0)) for t in m.select("loop") if t.cpu_ratio is not None
-    )
+    return best(min(1.0, t.cpu_ratio + (t.runqueue_ratio or 0.0)) for t in m.select(of) if t.cpu_ratio is not None)
 
 
 @_fact("role.starved_ratio", "ratio", "proc", "share of its runnable time that {of} waited for a core")
@@ -97,7 +101,10 @@ def _starved_ratio(m: Measures, of: str, wait: str) -> Value:
     shares = [
         t.runqueue_ratio / (t.runqueue_ratio + t.cpu_ratio)
         for t in m.select(of)
-        if t.runqueue_ratio is not None and t.cpu_ratio is not None and t.runqueue_ratio + t.cpu_ratio > 0.2
+        if t.runqueue_ratio is not None
+        and t.cpu_ratio is not None
+        and t.runqueue_ratio + t.cpu_ratio > 0.2
+        and not _only_polls(t)
     ]
     known = any(t.runqueue_ratio is not None for t in m.select(of))
     return max(shares, default=0.0 if known else None)

@@ -54,15 +54,13 @@ def record_into(
     pace: Pace = stop or Event()
     began = due = full_at = time.monotonic()
     end = began + duration_seconds if duration_seconds else math.inf
-    step, number, last = 1.0 / rate_hertz, 0, False
+    step, last = 1.0 / rate_hertz, False
     while not last:
         now = time.monotonic()
         last = pace.is_set() or now >= end
-        with_ends = number == 0 or last or now - full_at >= FULL_SECONDS
-        snapshot = observed.take(with_ends=with_ends)
-        writer.add(snapshot)
+        with_ends = writer.count == 0 or last or now - full_at >= FULL_SECONDS
+        writer.add(snapshot := observed.take(with_ends=with_ends))
         full_at = now if with_ends else full_at
-        number += 1
         if seen:
             seen(snapshot)
         due = max(due + step, time.monotonic())

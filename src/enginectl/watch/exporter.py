@@ -117,8 +117,7 @@ class _Server6(_Server):
 class _Handler(WSGIRequestHandler):
     timeout = REQUEST_SECONDS
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Requests are not logged."""
+    def log_message(self, format: str, *args: object) -> None: ...
 
 
 def serve(board: Board, listen: str) -> Callable[[], None]:
