@@ -96,6 +96,11 @@ def _demand(m: Measures, of: str, wait: str) -> Value:
     return best(min(1.0, t.cpu_ratio + (t.runqueue_ratio or 0.0)) for t in m.select(of) if t.cpu_ratio is not None)
 
 
+@_fact("role.demand_ratio", "ratio", "proc", "share of the window in which {of} ran or wanted to run")
+def _role_demand(m: Measures, of: str, wait: str) -> Value:
+    return best(min(1.0, t.cpu_ratio + (t.runqueue_ratio or 0.0)) for t in m.select(of) if t.cpu_ratio is not None)
+
+
 @_fact("role.starved_ratio", "ratio", "proc", "share of its runnable time that {of} waited for a core")
 def _starved_ratio(m: Measures, of: str, wait: str) -> Value:
     shares = [
