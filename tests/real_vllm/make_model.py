@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 VOCABULARY = 512
 SENTENCE = "the quick brown fox jumps over the lazy dog while the engine schedules, prefills and decodes tokens"
@@ -22,7 +23,8 @@ def save_tokenizer(folder: Path) -> None:
     bpe.train_from_iterator([SENTENCE] * 50, vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
     raw = folder / "tokenizer.raw.json"
     bpe.save(str(raw))
-    tokenizer = PreTrainedTokenizerFast(
+    make: Any = PreTrainedTokenizerFast
+    tokenizer = make(
         tokenizer_file=str(raw),
         eos_token=special[0],
         pad_token=special[1],
@@ -51,7 +53,8 @@ def save_model(folder: Path) -> None:
         eos_token_id=0,
         pad_token_id=1,
     )
-    Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    model: Any = Qwen3ForCausalLM(config)
+    model.to(torch.bfloat16).save_pretrained(folder)
 
 
 def make_model(folder: Path) -> Path:

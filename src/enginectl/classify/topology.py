@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from enginectl.classify.identify import kind_of
+from enginectl.classify.identify import has_frame, kind_of
 from enginectl.classify.match import last_name
 from enginectl.classify.views import process_views
 from enginectl.knowledge.loader import Knowledge
@@ -107,16 +107,23 @@ def buckets_of(views: Sequence[ProcessView]) -> tuple[RankBucket, ...]:
 
 
 def _missing(views: Sequence[ProcessView], knowledge: Knowledge) -> tuple[tuple[int, str], ...]:
-    """Required roles that no thread of a process holds although its stacks were read."""
+    """Required roles that no thread of a process holds although its stacks were read.
+
+    Several kinds may share a process role (an older engine, an engine inside the script): those whose frames are on
+    the stacks count, and a role is missing only if each of them requires it.
+    """
     missing: list[tuple[int, str]] = []
     for process in views:
         if not process.stacks_read or not process.threads:
             continue
-        for kind in kind_of(knowledge, process.engine, process.role):
-            for row in kind.threads:
-                if row.required and not any(t.role == row.role for t in process.threads):
-                    missing.append((process.pid, row.role))
-    return tuple(dict.fromkeys(missing))
+        kinds = kind_of(knowledge, process.engine, process.role)
+        shown = [k for k in kinds if any(has_frame(k.frames, t.frames) for t in process.threads)] or list(kinds)
+        if not shown:
+            continue
+        required = set.intersection(*({row.role for row in kind.threads if row.required} for kind in shown))
+        held = {t.role for t in process.threads}
+        missing += [(process.pid, role) for role in sorted(required - held)]
+    return tuple(missing)
 
 
 def _start(views: Sequence[ProcessView]) -> Node | None:

@@ -22,6 +22,8 @@ WINDOW_SECONDS = 15.0
 LEAST_LOOKS = 5
 """The verdict rests on the last `WINDOW_SECONDS`, and on so many looks when these are further apart."""
 COUNTERS_SECONDS = 3.0
+FIRST_OPEN_LOOKS = 3
+"""Before so many looks an open verdict says nothing but that it is early."""
 KEPT_SECONDS = 180.0
 
 
@@ -70,7 +72,9 @@ class Sampler:
         if with_ends:
             self._counters_at = time.monotonic()
             self._counters = snapshot.counters or self._counters
-            self.diagnosis = pipeline.diagnosed(self._window(), self._knowledge)
+            new = pipeline.diagnosed(self._window(), self._knowledge)
+            if self.looks >= FIRST_OPEN_LOOKS or new.verdict.outcome == "decided":
+                self.diagnosis = new
         return classes_of(self._observation.recording(), snapshot, self._knowledge)
 
     def _window(self) -> Recording:

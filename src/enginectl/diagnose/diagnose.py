@@ -137,7 +137,7 @@ def _finding(measures: Measures, rule: Rule, answer: RuleVerdict, summary: str) 
         severity=case.severity or rule.severity,
         confidence=confidence_of(rule, answer, measures),
         summary=summary,
-        evidence=tuple(e for e in answer.evidence if not e.fact.startswith("evidence.")),
+        evidence=tuple(e for e in answer.evidence if not e.fact.startswith(("evidence.", "window.samples"))),
         advice=advice_lines(
             measures.knowledge,
             measures.recording,

@@ -61,9 +61,11 @@ def _thread_of(measures: Measures, selector: str) -> ThreadView | None:
 
 def culprit_of(measures: Measures, selector: str) -> Culprit | None:
     """Who must act or change, by the selector of the rule: a role, or one of the special words of the schema."""
-    if selector in ("stopped", "gone"):
-        wanted = ("T", "t") if selector == "stopped" else ("X", "Z")
-        process = next((p for p in measures.topology.processes if p.os_state in wanted), None)
+    state, _, role = selector.partition(":")
+    if state in ("stopped", "gone"):
+        wanted = ("T", "t") if state == "stopped" else ("X", "Z")
+        ended = [p for p in measures.topology.processes if p.os_state in wanted and role in ("", p.role)]
+        process = next((p for p in ended if p.role != "helper"), ended[0] if ended else None)
         if process is None:
             return None
         return Culprit(pid=process.pid, process_role=process.role, rank=rank_of(process.ranks))

@@ -218,6 +218,8 @@ class Observation:
         alive = [
             m.fact.pid for m in self._members if m.has_stack and before[m.fact.pid].os_state not in ("X", "Z", None)
         ]
+        # workers first: one whose engine core was just paused looks idle, whoever waits for a paused worker does not
+        alive.reverse()
         dumps = stacks.dump(
             alive,
             timeout_seconds=self._settings.timeout_seconds,

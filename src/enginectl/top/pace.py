@@ -8,8 +8,8 @@ PAUSE_RATIO = 0.02
 """Share of time that the target may stand still for it."""
 FLOOR_SECONDS = 1.0
 CEILING_SECONDS = 20.0
-WALL_SHARE = 0.1
-"""A look that takes long because the host is busy is repeated after ten times as long."""
+WALL_SHARE = 0.2
+"""A look that takes long because the host is busy is repeated after five times as long."""
 SMOOTHING = 0.25
 OVERHEAD_SMOOTHING = 0.05
 

@@ -64,15 +64,20 @@ def table(screen: Screenful, *, sort: str = "blame", helpers: bool = False, pid:
 
 
 def mark_of(diagnosis: Diagnosis, pid: int, tid: int | None) -> str:
-    """The mark of a thread, or of a process with `tid` None; empty for none."""
+    """The mark of a thread, or of a process with `tid` None; empty for none.
+
+    Where a whole process is to blame, its threads in the chain are.
+    """
     culprit = diagnosis.verdict.culprit
-    if culprit is not None and culprit.pid == pid and (tid is None or culprit.tid == tid):
+    in_chain = any((link.pid, link.tid) == (pid, tid) for link in diagnosis.chain)
+    whole_process = culprit is not None and culprit.tid is None and in_chain
+    if culprit is not None and culprit.pid == pid and (tid is None or culprit.tid == tid or whole_process):
         if not words.is_healthy(diagnosis.verdict):
             return CULPRIT
         return WORK if diagnosis.verdict.state == "busy" else ""
     if tid is None or words.is_healthy(diagnosis.verdict):
         return ""
-    return CHAIN if any((link.pid, link.tid) == (pid, tid) for link in diagnosis.chain) else ""
+    return CHAIN if in_chain else ""
 
 
 def _is_helper(row: Row) -> bool:

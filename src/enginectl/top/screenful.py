@@ -13,6 +13,7 @@ from enginectl.top.moment import Moment, Node
 
 SPAN_SECONDS = 60.0
 _LONGEST_SAMPLE_SECONDS = 20.0
+STOPPED = "stopped"
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,13 +93,19 @@ def change_of(moment: Moment, before: Change | None) -> Change | None:
 
 def looks(screen: Screenful, node: Node) -> tuple[tuple[float, float, str], ...]:
     """(began, ended, wait class) of each look at one thread within the window, oldest first."""
-    seen = [(m.at, m.classes.get(node, "")) for m in screen.window if m.classes is not None]
+    seen = [(m.at, _class_at(m, node)) for m in screen.window if m.classes is not None]
     ends = [at for at, _ in seen[1:]] + [screen.moment.at]
     return tuple(
         (at, max(at + 0.5, min(end, at + _LONGEST_SAMPLE_SECONDS)), name)
         for (at, name), end in zip(seen, ends, strict=True)
         if name
     )
+
+
+def _class_at(moment: Moment, node: Node) -> str:
+    """The wait class by the stack; a stopped or ended process does nothing, whatever its stack says."""
+    state = moment.os_states.get(node[0], "")
+    return STOPPED if state and state in "TtXZ" else (moment.classes or {}).get(node, "")
 
 
 def shares(screen: Screenful, node: Node) -> dict[str, float]:

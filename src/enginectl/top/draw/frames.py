@@ -18,8 +18,10 @@ def frame_line(frame: str, width: int) -> Text:
     """`function (file:line)` -> one line of at most `width` columns."""
     found = _PLACE.match(words.clean(frame))
     function, place = (found["function"], short_file(found["place"])) if found else (words.clean(frame), "")
-    line = Text(no_wrap=True)
-    line.append(f"  {without_templates(function)}")
+    line, function = Text(no_wrap=True), without_templates(function)
+    if len(function) + len(place) + 4 > width:
+        place = place.rpartition("/")[2]
+    line.append(f"  {function}")
     line.truncate(max(20, width - len(place) - 2), overflow="ellipsis")
     line.append(f"  {place}", DIM)
     line.truncate(width, overflow="ellipsis")

@@ -90,10 +90,10 @@ def _counters(screen: Screenful, width: int) -> list[Text]:
     if room >= 6:
         second.append(sparkline(_tokens(screen), room), "#6fbf5f")
     if frozen := counters.get("frozen_seconds"):
-        third.append(f"nothing moved for {words.seconds(frozen)}  ", TROUBLE)
+        third.append(f"no progress {words.seconds(frozen)}  ", TROUBLE)
     if owed := counters.get("unanswered_requests"):
         age = counters.get("unanswered_seconds")
-        _put(third, "unanswered", words.number(owed) + (f", oldest {words.seconds(age)}" if age else ""))
+        _put(third, "unanswered", words.number(owed) + (f" ({words.seconds(age)})" if age else ""))
     for line in (first, second, third):
         line.truncate(width, overflow="ellipsis")
     return [first, second, third] if third.plain else [first, second]

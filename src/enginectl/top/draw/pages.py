@@ -39,7 +39,9 @@ def stack(screen: Screenful, node: Node, width: int, page: Callable[[str], str])
     owner = words.process(process.role, process.pid, process.rank)
     who = f"{words.thread_name(thread.name)} (tid {thread.tid})"
     lines = [Text(f"{who}, {words.clean(thread.role)} of {owner}", "bold")]
-    lines += [Text(f"It {words.wait_class(thread.wait_class)}: {words.clean(thread.wait_point)}")]
+    state = words.os_state(screen.moment.os_states.get(process.pid, process.os_state))
+    doing = f"Its process is {state}; it stands at" if state else f"It {words.wait_class(thread.wait_class)}"
+    lines += [Text(f"{doing}: {words.clean(thread.wait_point)}", ALARM if state else "")]
     lines += [Text(line, DIM) for line in wrap(thread.meaning, width, 3)]
     lines += [Text(""), Text("60 s ago" + " " * max(1, width - 11) + "now", DIM)]
     lines += [strip(screen, node, width), share_bar(shares(screen, node), width), _shares(screen, node, width)]

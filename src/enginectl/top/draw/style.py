@@ -36,6 +36,7 @@ CLASSES: dict[str, ClassStyle] = {
     "startup": ClassStyle("+", "#000000 on #8fb8d8", "starting"),
     "shutdown": ClassStyle("x", "#ffffff on #6a5050", "ending"),
     "timer": ClassStyle("z", "#c0c0c0 on #444444", "sleeps"),
+    "stopped": ClassStyle("T", "#ffffff on #b52a2a", "stopped"),
     "idle": ClassStyle(".", "#a0a0a0 on #303030", "idle"),
     "unknown": ClassStyle("?", "#000000 on #c8c8c8", "unknown"),
 }

@@ -95,7 +95,7 @@ def _line(screen: Screenful, row: Row, c: Columns) -> Text:
 def _where(screen: Screenful, row: Row, width: int) -> Text:
     state = words.os_state(screen.moment.os_states.get(row.process.pid, row.process.os_state))
     if state in ("stopped", "traced", "zombie", "gone"):
-        return Text(fit(f"{state.upper()}, {row.thread.wait_point}", width), ALARM)
+        return Text(fit(f"{state.upper()} {place(row)}", width), ALARM)
     point = place(row)
     letter = of_class(row.thread.wait_class)
     return Text(fit(f"{letter.letter} {point}", width), "bold" if row.mark else "")
