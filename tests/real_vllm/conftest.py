@@ -14,9 +14,7 @@ import pytest
 from tests.real_vllm.harness import Engine, free_port
 
 HERE = Path(__file__).parent
-ENVIRONMENT = Path(
-    os.environ.get("ENGINECTL_VLLM_ENV", Path.home() / ".cache" / "enginectl" / "vllm-0.27.1")
-)
+ENVIRONMENT = Path(os.environ.get("ENGINECTL_VLLM_ENV", Path.home() / ".cache" / "enginectl" / "vllm-0.27.1"))
 MISSING = f"there is no real vLLM at {ENVIRONMENT}: make vllm-env"
 
 

@@ -277,11 +277,25 @@ class Report:
 
 def doctor(pid: int, *more: str) -> Report:
     """`enginectl doctor --pid PID --json` as a user runs it."""
-    argv = [sys.executable, "-m", "enginectl", "doctor", "--pid", str(pid), "--json", "-q", "--fail-on", "warning", *more]
+    argv = [
+        sys.executable,
+        "-m",
+        "enginectl",
+        "doctor",
+        "--pid",
+        str(pid),
+        "--json",
+        "-q",
+        "--fail-on",
+        "warning",
+        *more,
+    ]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=240, cwd=folder)
     assert done.stdout, f"exit {done.returncode}: {done.stderr}"
-    return Report(json.loads(done.stdout), done.returncode)
+    report = Report(json.loads(done.stdout), done.returncode)
+    print(report)  # shown when the test fails, or with -rP
+    return report
 
 
 def stop(pid: int) -> None:

@@ -41,7 +41,9 @@ class Terminal:
         self._tmux("new-session", "-d", "-x", str(width), "-y", str(height), "-c", str(folder), "-s", "t", *command)
 
     def _tmux(self, *words: str) -> str:
-        done = subprocess.run([str(TMUX), "-f", "/dev/null", "-S", self._socket, *words], capture_output=True, text=True, timeout=10)
+        done = subprocess.run(
+            [str(TMUX), "-f", "/dev/null", "-S", self._socket, *words], capture_output=True, text=True, timeout=10
+        )
         return done.stdout
 
     def text(self) -> str:

@@ -90,7 +90,9 @@ def blocked_on_lock(looks: Sequence[Look], cpu: float | None, stack_moved: bool 
     for look in looks:
         row = look.match.row if look.match else None
         frames = look.sample.frames
-        if not frames or frames[0].native or look.others_hold_gil or look.sample.holds_gil:
+        if frames and frames[0].native:
+            continue
+        if not frames or look.others_hold_gil or look.sample.holds_gil:
             return False
         if os_state_of(look.sample) != "S" or not (look.sample.wchan or "").startswith("futex"):
             return False
@@ -162,7 +164,8 @@ def _dominant(looks: Sequence[Look]) -> Look:
 
 
 def _lines(look: Look) -> tuple[tuple[str, str, int | None], ...]:
-    return tuple((f.function, f.file, f.line) for f in look.sample.frames or ())
+    """The Python frames with their lines: one native look among others is no movement."""
+    return tuple((f.function, f.file, f.line) for f in look.sample.frames or () if not f.native)
 
 
 def thread_view(pid: int, tid: int, looks: Sequence[Look], role: str, stated_cpu: float | None) -> ThreadView:
@@ -195,7 +198,7 @@ def thread_view(pid: int, tid: int, looks: Sequence[Look], role: str, stated_cpu
         role=role,
         wait_id=row.id if row else None,
         wait_class="lock" if locked else row.wait_class if row else "unknown",
-        meaning=f"Waiting for a lock in {frames[0].function}." if locked else row.meaning if row else "",
+        meaning=f"Waiting for a lock in {_python_leaf(frames)}." if locked else row.meaning if row else "",
         waits_for=row.waits_for if row else None,
         through=row.through if row else None,
         activity=_activity(running_ratio),
@@ -215,6 +218,10 @@ def thread_view(pid: int, tid: int, looks: Sequence[Look], role: str, stated_cpu
         os_state=os_state_of(looks[-1].sample),
         wchan=looks[-1].sample.wchan,
     )
+
+
+def _python_leaf(frames: Sequence[Frame]) -> str:
+    return next((f.function for f in frames if not f.native), "native code")
 
 
 def _activity(running_ratio: float | None) -> Activity:

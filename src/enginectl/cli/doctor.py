@@ -128,6 +128,10 @@ def _observe(
         observation.extend(pipeline.CONFIRM_SECONDS, pipeline.CONFIRM_SAMPLES)
         recording = observation.recording()
         diagnosis = pipeline.diagnosed(recording, knowledge)
+        if not settings.native and pipeline.needs_native(diagnosis):
+            observation.look_below()
+            recording = observation.recording()
+            diagnosis = pipeline.diagnosed(recording, knowledge)
     _require_engine(pid, diagnosis, knowledge)
     return recording, diagnosis
 

@@ -103,6 +103,17 @@ def needs_confirmation(diagnosis: Diagnosis) -> bool:
     return verdict.state == "hung" or verdict.outcome == "undecided" or frozen
 
 
+OPAQUE_CLASSES = frozenset({"cpu", "device", "lock", "collective", "unknown"})
+"""Places whose Python frames do not tell what is waited for below them."""
+
+
+def needs_native(diagnosis: Diagnosis) -> bool:
+    """Whether one native sample could say more: it stands still at a place that Python cannot see into."""
+    verdict = diagnosis.verdict
+    stands = verdict.state == "hung" or verdict.outcome == "undecided"
+    return stands and verdict.culprit is not None and verdict.culprit.wait_class in OPAQUE_CLASSES
+
+
 def needs_more_samples(diagnosis: Diagnosis) -> bool:
     """Whether the verdict rests on a share of few stack samples that lies near its own or another rule's threshold."""
     if diagnosis.verdict.state not in ("busy", "slow") or diagnosis.cost.samples > 10:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import resource
 import threading
 import time
-from collections import deque
 from datetime import UTC, datetime
 
 from enginectl.cli.top_facts import Node
+from enginectl.cli.top_meter import Meter, cpu_seconds
 from enginectl.cli.top_sampler import LEAST_LOOKS, Sampler
 from enginectl.cli.top_target import Sought
 from enginectl.errors import EnginectlError, NoSuchProcess
@@ -17,20 +16,11 @@ from enginectl.knowledge.loader import Knowledge
 from enginectl.model.diagnosed import Diagnosis
 from enginectl.model.observed import Recording
 from enginectl.observe.record import Settings
-from enginectl.top.moment import Moment, NativeSample, Pace, Publish, Trouble
-from enginectl.top.pace import Pacer
+from enginectl.top.moment import Moment, NativeSample, Publish, Trouble
 
 TICK_SECONDS = 1.0
 FIRST_LOOKS_SECONDS = 0.5
 NEW_PROCESS_SECONDS = 10.0
-COST_SPAN_SECONDS = 30.0
-WARM_UP_SECONDS = 8.0
-
-
-def cpu_seconds() -> float:
-    """CPU seconds of this process and of the helpers it has waited for."""
-    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 class LiveFeed:
@@ -46,8 +36,7 @@ class LiveFeed:
         self._began = time.monotonic()
         self._sampler: Sampler | None = None
         self._diagnosis: Diagnosis | None = None
-        self._pacer = Pacer()
-        self._costs: deque[tuple[float, float]] = deque()
+        self._meter = Meter()
 
     def run(self, publish: Publish, stop: threading.Event) -> None:
         """Watch until `stop` is set; an engine that ends is looked for again by name."""
@@ -82,7 +71,7 @@ class LiveFeed:
             began, classes = time.monotonic(), None
             if began >= due:
                 classes = self._look(sampler)
-                step = self._pacer.interval_seconds if sampler.looks >= LEAST_LOOKS else FIRST_LOOKS_SECONDS
+                step = self._meter.interval_seconds if sampler.looks >= LEAST_LOOKS else FIRST_LOOKS_SECONDS
                 due = began + step * random.uniform(0.85, 1.15)
             cpu, runqueue, states = sampler.light()
             publish(self._moment(classes, cpu=cpu, runqueue=runqueue, states=states))
@@ -96,27 +85,9 @@ class LiveFeed:
     def _look(self, sampler: Sampler) -> dict[Node, str] | None:
         before, began = cpu_seconds(), time.monotonic()
         classes = sampler.look()
-        spent, now = cpu_seconds() - before, time.monotonic()
-        self._pacer.look_cost(cpu_seconds=spent, wall_seconds=now - began, pause_seconds=sampler.pause_seconds)
+        self._meter.looked(began, before, sampler.pause_seconds)
         self._diagnosis = sampler.diagnosis or self._diagnosis
-        if now - self._began > WARM_UP_SECONDS:
-            self._note_cost(now, spent)
         return classes
-
-    def _note_cost(self, now: float, look_cpu: float) -> None:
-        total = cpu_seconds()
-        if self._costs and now > self._costs[-1][0]:
-            at, before = self._costs[-1]
-            self._pacer.overhead(max(0.0, total - before - look_cpu) / (now - at))
-        self._costs.append((now, total))
-        while len(self._costs) > 2 and self._costs[0][0] < now - COST_SPAN_SECONDS:
-            self._costs.popleft()
-
-    def _own_cpu(self) -> float | None:
-        if len(self._costs) < 2:
-            return None
-        (began, before), (ended, after) = self._costs[0], self._costs[-1]
-        return (after - before) / (ended - began)
 
     def _moment(
         self,
@@ -129,7 +100,6 @@ class LiveFeed:
         trouble: Trouble | None = None,
     ) -> Moment:
         sampler = self._sampler
-        pause = sampler.pause_seconds if sampler else 0.0
         return Moment(
             at=time.monotonic() - self._began,
             taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -142,9 +112,7 @@ class LiveFeed:
             model=sampler.model if sampler else "",
             gone=gone,
             trouble=trouble or (sampler.trouble() if sampler and not gone else None),
-            pace=Pace(
-                stack_seconds=self._pacer.interval_seconds, own_cpu_ratio=self._own_cpu(), pause_seconds=pause
-            ),
+            pace=self._meter.pace(sampler.pause_seconds if sampler else 0.0),
         )
 
     def _wait_for_return(self, error: NoSuchProcess, publish: Publish, stop: threading.Event) -> None:

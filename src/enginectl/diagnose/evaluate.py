@@ -34,7 +34,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
         """The comparison as it is shown."""
         fact = FACTS[self.condition.fact]
         of, wait = self.condition.of, self.condition.wait
-        words = fact.meaning.replace("{of}", of or "any thread").replace("{wait}", _place(wait))
+        words = fact.meaning.replace("{of}", who(of)).replace("{wait}", _place(wait))
         return Evidence(
             fact=self.condition.fact,
             of=of,
@@ -45,6 +45,24 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
             meaning=words,
             holds=self.holds,
         )
+
+
+_WHO = {
+    "": "any thread",
+    "any": "any thread",
+    "core": "a thread of the engine core or its workers",
+    "engine": "an engine thread",
+    "loop": "the thread that drives the model",
+    "stray": "a thread outside the engine's work",
+    "sink": "the last thread of the chain",
+}
+
+
+def who(of: str) -> str:
+    """A thread selector in words."""
+    if of.startswith("at:"):
+        return "the thread in " + _place(of.removeprefix("at:"))
+    return _WHO.get(of, of)
 
 
 def _place(wait: str) -> str:

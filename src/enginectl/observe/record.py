@@ -153,6 +153,15 @@ class Observation:
             ends = number in (0, samples - 1)
             self._snapshots.append(self._snapshot(with_ends=ends))
 
+    def look_below(self) -> None:
+        """One snapshot with native frames, whatever the settings say. Errors: as `extend`."""
+        settings = self._settings
+        self._settings = msgspec.structs.replace(settings, native=True)
+        try:
+            self._snapshots.append(self._snapshot(with_ends=True))
+        finally:
+            self._settings = settings
+
     def take(self, *, with_ends: bool = True) -> Snapshot:
         """One snapshot now, for callers that keep them: this object remembers the newest one only.
 

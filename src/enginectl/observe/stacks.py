@@ -214,7 +214,8 @@ def _to_samples(raw: bytes) -> tuple[ThreadSample, ...]:
 
 
 def _is_native(frame: _RawFrame) -> bool:
-    return frame.line == 0 and not frame.filename.endswith((".py", ">"))
+    """Whether a frame lies below Python: its file is a library or a C source, with or without a line."""
+    return not frame.filename.endswith((".py", ">"))
 
 
 def _finish(run: _Run, limit: float) -> Dump:

@@ -167,11 +167,11 @@ def thread_name(name: str) -> str:
 
 
 def thread_state(row: ThreadRow) -> str:
-    """One word for the threads table: the wait class, "running", or an OS state that overrides it."""
+    """One word for the threads table: the wait class, "running" ("still" if it never moved), or an OS state."""
     if row.os_state in ("T", "t", "Z", "X") or (row.os_state == "D" and row.wait_class == "unknown"):
         return _OS_STATES[row.os_state]
     if row.wait_class == "cpu":
-        return "running"
+        return "still" if row.activity == "waiting" and row.running_ratio == 0 else "running"
     return clean(row.activity if row.wait_class == "unknown" else row.wait_class)
 
 

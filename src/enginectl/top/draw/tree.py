@@ -27,6 +27,7 @@ def branches(screen: Screenful) -> tuple[Branch, ...]:
     parents = {fact.pid: fact.parent_pid for fact in screen.moment.processes}
 
     def below(parent: int | None, depth: int) -> Iterator[Branch]:
+        """The processes under one, None for the top."""
         for pid in sorted(rows):
             above = parents.get(pid)
             if (above if above in rows and above != pid else None) == parent:

@@ -42,8 +42,8 @@ class Page(ModalScreen[None]):
             yield Static(id="page-text", markup=False)
 
     def on_mount(self) -> None:
-        """Draw when the width is known."""
-        self.call_after_refresh(self.again)
+        """Draw at once: title and text come together."""
+        self.again()
 
     def on_resize(self) -> None:
         """Another width, other line breaks."""
@@ -56,8 +56,8 @@ class Page(ModalScreen[None]):
 
     def again(self) -> None:
         """Draw the newest state."""
-        if self.is_mounted:
-            lines = self._draw(max(20, self.size.width - 4))
+        if self.is_attached:
+            lines = self._draw(max(20, self.app.size.width - 4))
             self.query_one("#page-text", Static).update(Text("\n").join(lines))
 
     def action_move(self, lines: int) -> None:
