@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.real_vllm.harness import Engine, free_port
 
 HERE = Path(__file__).parent

@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-
 from tests.real_vllm.harness import Engine, decoding, doctor, stop
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from tests.real_vllm.harness import Engine, doctor, stop, wait_until
 
 SCRIPT = Path(__file__).parent / "offline_script.py"

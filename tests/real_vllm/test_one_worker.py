@@ -7,7 +7,6 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-
 from tests.real_vllm.harness import Engine, Load, completion, decoding, doctor, stop, wait_until
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-
 from tests.real_vllm.harness import Engine, Load, doctor, embedding, wait_until
 
 

@@ -33,7 +33,10 @@ def moment(at: float, of: Diagnosis, classes: dict[tuple[int, int], str] | None 
     """One second of an engine; the wait classes are those of the diagnosis unless given."""
     seen = {(p.pid, t.tid): t.wait_class for p in of.processes for t in p.threads}
     clock = f"1970-01-01T{(7800 + int(at)) // 3600:02d}:{(7800 + int(at)) // 60 % 60:02d}:{int(at) % 60:02d}.000+00:00"
-    fields = {"processes": facts(of), "model": "Qwen/Qwen3-0.6B", "pace": PACE} | more
+    states = {p.pid: p.os_state for p in of.processes}
+    # a worker that was stopped carries the state on its thread
+    states |= {p.pid: t.os_state for p in of.processes for t in p.threads if t.os_state == "T"}
+    fields = {"os_states": states, "processes": facts(of), "model": "Qwen/Qwen3-0.6B", "pace": PACE} | more
     return Moment(at=at, taken_at=clock, diagnosis=of, classes=seen | (classes or {}), **fields)
 
 

@@ -66,18 +66,25 @@ def table(screen: Screenful, *, sort: str = "blame", helpers: bool = False, pid:
 def mark_of(diagnosis: Diagnosis, pid: int, tid: int | None) -> str:
     """The mark of a thread, or of a process with `tid` None; empty for none.
 
-    Where a whole process is to blame, its threads in the chain are.
+    Where a whole process is to blame, its threads in the chain are, or its main one.
     """
     culprit = diagnosis.verdict.culprit
-    in_chain = any((link.pid, link.tid) == (pid, tid) for link in diagnosis.chain)
-    whole_process = culprit is not None and culprit.tid is None and in_chain
-    if culprit is not None and culprit.pid == pid and (tid is None or culprit.tid == tid or whole_process):
+    if culprit is not None and culprit.pid == pid and (tid is None or tid in _blamed(diagnosis, pid, culprit.tid)):
         if not words.is_healthy(diagnosis.verdict):
             return CULPRIT
         return WORK if diagnosis.verdict.state == "busy" else ""
     if tid is None or words.is_healthy(diagnosis.verdict):
         return ""
-    return CHAIN if in_chain else ""
+    return CHAIN if any((link.pid, link.tid) == (pid, tid) for link in diagnosis.chain) else ""
+
+
+def _blamed(diagnosis: Diagnosis, pid: int, tid: int | None) -> tuple[int | None, ...]:
+    """The threads behind a culprit: itself; of a whole process, those in the chain, else the first that works."""
+    if tid is not None:
+        return (tid,)
+    linked = tuple(link.tid for link in diagnosis.chain if link.pid == pid)
+    rows = next((process.threads for process in diagnosis.processes if process.pid == pid), ())
+    return linked or tuple(t.tid for t in rows if t.role not in words.HELPER_ROLES)[:1]
 
 
 def _is_helper(row: Row) -> bool:
