@@ -23,10 +23,10 @@ def _candidates(views: Sequence[ProcessView], waiter: ThreadView, home: ProcessV
     """Threads that could act for `waiter`, nearest first: own process, parent and children, the same tree."""
     target = waiter.waits_for or ""
     process_role, _, thread_role = target.rpartition(":")
-    order = [home]
-    order += [p for p in views if p.pid == home.parent_pid or p.parent_pid == home.pid]
-    order += [p for p in views if p.parent_pid == home.parent_pid and p.pid != home.pid and p not in order]
-    order += [p for p in views if p not in order]
+    kin = [p for p in views if p.pid == home.parent_pid or p.parent_pid == home.pid]
+    siblings = [p for p in views if p.parent_pid == home.parent_pid and p.pid != home.pid and p not in kin]
+    others = [p for p in views if p is not home and p not in kin and p not in siblings]
+    order = [home, *_ended_first(kin), *_ended_first(siblings), *_ended_first(others)]
     for process in order:
         if process_role and process.role != process_role:
             continue
@@ -34,6 +34,11 @@ def _candidates(views: Sequence[ProcessView], waiter: ThreadView, home: ProcessV
             same = thread.role == thread_role or (thread_role == "ipc" and thread.role in ("ipc-in", "ipc-out"))
             if same and (thread.pid, thread.tid) != (waiter.pid, waiter.tid):
                 yield thread
+
+
+def _ended_first(processes: Sequence[ProcessView]) -> list[ProcessView]:
+    """Among equally near processes the one that cannot act is who is waited for."""
+    return sorted(processes, key=lambda p: p.os_state not in ("T", "t", "X", "Z"))
 
 
 def edges_of(views: Sequence[ProcessView]) -> tuple[Edge, ...]:

@@ -304,13 +304,16 @@ def process_view(
     """
     engine, role = fact.engine, fact.role
     stacks: list[tuple[Frame, ...]] = [t.frames for _, s in timeline[-1:] for t in s.threads if t.frames]
+    known = [e for e in knowledge.engines.values() if engine in (None, e.engine)]
+    named = identify.by_name(known, fact.title, fact.command)
+    # a command line is inherited by forked children and the same for a launcher: stacks know better
+    found = identify.by_stacks(known, stacks) if named is None or named.by == "command" else None
     if engine is None or role is None:
-        known = [e for e in knowledge.engines.values() if engine in (None, e.engine)]
-        named = identify.by_name(known, fact.title, fact.command)
-        found = identify.by_stacks(known, stacks) if named is None or named.by == "command" else None
         identity = found or named
         if identity:
             engine, role = engine or identity.engine, role or identity.role
+    elif found and named and found.engine == engine and role == named.role:
+        role = found.role
     kinds = identify.kind_of(knowledge, engine, role)
     looks = _looks(matcher_for(knowledge, engine), role, timeline)
     views = [

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+
+
+def short_command(command: Sequence[str]) -> str:
+    """A command line without the interpreter and its folders: `vllm serve MODEL --port 8000`, secrets taken out."""
+    from enginectl.observe.redact import redact_command
+
+    words = list(redact_command(command)[0])
+    if len(words) > 1 and words[0].rsplit("/", 1)[-1].startswith("python"):
+        words = words[1:]
+    return " ".join([words[0].rsplit("/", 1)[-1], *words[1:]])
 
 
 def ps(
@@ -36,7 +47,7 @@ def ps(
                     pid=seen.pid,
                     parent_pid=seen.parent_pid,
                     depth=depth[seen.pid],
-                    title=seen.title if len(seen.command) < 2 else " ".join(seen.command),
+                    title=seen.title if len(seen.command) < 2 else short_command(seen.command),
                     engine=seen.engine or table[root].engine or "",
                     engine_version=versions.get(seen.engine or table[root].engine or "") or "",
                     role=seen.role or "",
