@@ -41,11 +41,34 @@ def _ended_first(processes: Sequence[ProcessView]) -> list[ProcessView]:
     return sorted(processes, key=lambda p: p.os_state not in ("T", "t", "X", "Z"))
 
 
+def _late_rank(views: Sequence[ProcessView], waiter: ThreadView, home: ProcessView) -> ThreadView | None:
+    """The rank beside `waiter` that is not in a collective, or cannot act: who the collective waits for."""
+    peers = [p for p in views if p.role == home.role and p.parent_pid == home.parent_pid and p.pid != home.pid]
+    for process in _ended_first(peers):
+        ended = process.os_state in ("T", "t", "X", "Z")
+        for thread in process.threads:
+            if thread.role == waiter.role and (ended or thread.wait_class != "collective"):
+                return thread
+    return None
+
+
 def edges_of(views: Sequence[ProcessView]) -> tuple[Edge, ...]:
     """One edge for each thread whose place names a role that must act next."""
     edges: list[Edge] = []
     for process in views:
         for thread in process.threads:
+            late = _late_rank(views, thread, process) if thread.wait_class == "collective" else None
+            if late is not None:
+                edges.append(
+                    Edge(
+                        waiter=(thread.pid, thread.tid),
+                        actor=(late.pid, late.tid),
+                        actor_role=f"{process.role}:{late.role}",
+                        channel="collective",
+                        wait_id=thread.wait_id or "",
+                    )
+                )
+                continue
             if not thread.waits_for:
                 continue
             actor = next(iter(_candidates(views, thread, process)), None)
