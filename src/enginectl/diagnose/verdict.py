@@ -111,9 +111,7 @@ def _support(answer: RuleVerdict) -> int:
 def _candidates(answers: Sequence[RuleVerdict], rules: dict[str, Rule]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Findings that could still be true, most telling first, and the sources they lack."""
     open_ = [
-        a
-        for a in answers
-        if a.outcome is Outcome.UNDECIDED and not a.code.startswith(UNDECIDED_PREFIX) and _support(a)
+        a for a in answers if a.outcome is Outcome.UNDECIDED and not a.code.startswith(UNDECIDED_PREFIX) and _support(a)
     ]
     open_.sort(key=lambda a: (-_support(a), sum(e.holds is None for e in a.evidence), -rules[a.code].rank))
     chosen = open_[:MAX_CANDIDATES]
