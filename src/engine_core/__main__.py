@@ -11,6 +11,14 @@ _NEEDED = ("torch", "transformers", "tokenizers", "zmq", "msgspec", "setproctitl
            "filelock", "rich")
 
 
+def _count(text: str) -> int:
+    """A whole number of at least 1. Errors: ArgumentTypeError."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1 (--no-load sends no requests)")
+    return number
+
+
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     """The program's command line."""
     from engine_core.config import add_engine_arguments
@@ -18,7 +26,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m engine_core", description=__doc__)
     parser.add_argument("--list-faults", action="store_true", help="show the table of faults and end")
     parser.add_argument("--json", action="store_true", help="with --list-faults: as JSON")
-    parser.add_argument("--concurrency", type=int, default=0, metavar="N", help="closed loop of N clients")
+    parser.add_argument("--concurrency", type=_count, default=None, metavar="N", help="closed loop of N clients")
     parser.add_argument("--rate", type=float, default=0.0, metavar="R", help="open loop of R requests a second")
     parser.add_argument("--no-load", action="store_true", help="send no requests")
     parser.add_argument("--duration", type=float, default=0.0, metavar="S", help="end after S seconds of readiness")

@@ -1,5 +1,18 @@
-"""`python -m enginectl`."""
+"""`python -m enginectl`, and the command's entry point: an interrupt while modules load ends quietly too."""
 
-from enginectl.cli.app import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Load the command line and run it."""
+    try:
+        from enginectl.cli.app import main as run
+    except KeyboardInterrupt:
+        sys.exit(130)
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -84,7 +84,7 @@ SITUATIONS: dict[str, tuple[Recording, str, str]] = {
         recording(engine(T("EngineCoreLoop", [("torch/cuda/streams.py:synchronize",
                                                "engine_core/model.py:_wait_for_device",
                                                "engine_core/model.py:execute_model", *s.LOOP)], cpu=1.0, state="R")),
-                  counters=FROZEN, gpus=[SPINNING_GPU], device="cuda"), "device-hang", "hung"),
+                  counters=FROZEN, gpus=[SPINNING_GPU], device="cuda", seconds=12), "device-hang", "hung"),
     "loop thread is gone": (
         recording(s.P(pid=100, title="engine_core",
                       threads=[T("OutputProcessor", [s.OUTPUT_IDLE]), T("IPCLoop", [s.IPC_IDLE])]), counters=FROZEN),

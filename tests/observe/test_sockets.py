@@ -97,8 +97,8 @@ def test_listeners_of_a_process_that_is_gone_are_none() -> None:
     assert listeners([child.pid]) == ((), ())
 
 
-def test_no_listener_means_nobody_waits() -> None:
-    assert unanswered(ME) == (0, None, ())
+def test_without_a_listener_it_is_not_known_whether_anybody_waits() -> None:
+    assert unanswered(ME) == (None, None, ())
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

@@ -136,10 +136,15 @@ class Engine:
             path.unlink(missing_ok=True)
 
     def metric(self, name: str) -> float:
-        """The sum of one counter over all its series; 0 while it is not there."""
+        """The sum of one counter over all its series; 0 while it is not there, not a number while nobody answers."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
+        try:
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+        except (OSError, http.client.HTTPException):
+            return float("nan")
+        finally:
+            connection.close()
         rows = [line.rpartition(" ") for line in text.splitlines() if line.startswith((name + "{", name + " "))]
         return sum(float(value) for _, _, value in rows)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 from tests.real_vllm.harness import Engine, Load, completion, decoding, doctor, stop, wait_until
+
+from enginectl.observe import threads
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}
 
@@ -57,8 +60,10 @@ def test_slow_block_lookup(engine: Engine) -> None:
 
 def test_slow_detokenizer(engine: Engine) -> None:
     engine.arm("slow-detokenizer", seconds=0.02)
-    with decoding(engine, 8, stream=True):
+    with Load(engine.port, 8, lambda n: completion(n, tokens=400, stream=True)):
+        wait_until(lambda: "slow-detokenizer" in engine.used(), 60, "the first token is slow")
         report = doctor(engine.pid)
+        engine.disarm()
     assert report.finding in ("output-bound", "frontend-bound") and report.status == 10, report
     assert report.culprit["pid"] == engine.pid
 
@@ -120,16 +125,16 @@ def test_stopped_front_end(engine: Engine) -> None:
 
 
 def test_worker_killed(server: Engine) -> None:
-    """The last one: the server does not survive it."""
+    """The last one: the server does not survive it, so the death comes while doctor looks."""
     worker = server.member("VLLM::Worker")
-    with decoding(server, 4):
+    with decoding(server, 4), concurrent.futures.ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(doctor, server.pid, "--duration", "6", "--samples", "8")
+        wait_until(lambda: threads.tracer_pid(worker), 60, "doctor has begun")
         os.kill(worker, signal.SIGKILL)
-        report = doctor(server.pid)
+        report = looking.result()
     assert report.finding in ("worker-lost", "engine-exited") and report.status == 10, report
 
 
 def _state(pid: int) -> str | None:
-    from enginectl.observe import threads
-
     stat = threads.process_stat(pid)
     return stat.state if stat else None

@@ -15,6 +15,8 @@ Node = tuple[int, int]
 
 CHAIN_START = ("frontend-loop", "output", "ipc-out", "engine-loop", "worker-loop", "ipc", "ipc-in")
 """Where the blame chain begins: the thread nearest to the client that was seen."""
+ENDED = frozenset({"T", "t", "X", "Z"})
+"""States of a process that runs nothing: stopped, traced, gone, zombie."""
 HOLDING = frozenset({"lock", "ipc-send", "peer", "io"})
 """Classes of waits that end only when the other side acts; a cycle of these is a deadlock."""
 
@@ -38,16 +40,15 @@ def _candidates(views: Sequence[ProcessView], waiter: ThreadView, home: ProcessV
 
 def _ended_first(processes: Sequence[ProcessView]) -> list[ProcessView]:
     """Among equally near processes the one that cannot act is who is waited for."""
-    return sorted(processes, key=lambda p: p.os_state not in ("T", "t", "X", "Z"))
+    return sorted(processes, key=lambda p: p.os_state not in ENDED)
 
 
 def _late_rank(views: Sequence[ProcessView], waiter: ThreadView, home: ProcessView) -> ThreadView | None:
     """The rank beside `waiter` that is not in a collective, or cannot act: who the collective waits for."""
     peers = [p for p in views if p.role == home.role and p.parent_pid == home.parent_pid and p.pid != home.pid]
     for process in _ended_first(peers):
-        ended = process.os_state in ("T", "t", "X", "Z")
         for thread in process.threads:
-            if thread.role == waiter.role and (ended or thread.wait_class != "collective"):
+            if thread.role == waiter.role and (process.os_state in ENDED or thread.wait_class != "collective"):
                 return thread
     return None
 
@@ -56,6 +57,9 @@ def edges_of(views: Sequence[ProcessView]) -> tuple[Edge, ...]:
     """One edge for each thread whose place names a role that must act next."""
     edges: list[Edge] = []
     for process in views:
+        if process.os_state in ENDED:
+            # where it stands does not matter: it waits for whoever stopped it
+            continue
         for thread in process.threads:
             late = _late_rank(views, thread, process) if thread.wait_class == "collective" else None
             if late is not None:

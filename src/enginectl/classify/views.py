@@ -12,7 +12,7 @@ import msgspec
 from enginectl.classify import identify
 from enginectl.classify.match import Match, Matcher
 from enginectl.knowledge.loader import GENERIC, Knowledge
-from enginectl.knowledge.schema import ProcessKind, ThreadRole
+from enginectl.knowledge.schema import ProcessKind, ThreadRole, WaitPoint
 from enginectl.model.classified import Activity, ProcessView, ThreadView
 from enginectl.model.observed import Frame, ProcessFact, ProcessSample, Recording, StatedFacts, ThreadSample
 
@@ -32,8 +32,9 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @functools.lru_cache(maxsize=32)
-def _matcher(names: tuple[str, ...], holder: _Holder) -> Matcher:
-    return Matcher(row for name in names for row in holder.knowledge.waits.get(name, ()))
+def _matcher(names: tuple[str, ...], strict: bool, holder: _Holder) -> Matcher:
+    rows = ((name, row) for name in names for row in holder.knowledge.waits.get(name, ()))
+    return Matcher(row for name, row in rows if not strict or name in GENERIC or _names_its_engine(row))
 
 
 class _Holder:
@@ -50,9 +51,25 @@ class _Holder:
 
 
 def matcher_for(knowledge: Knowledge, engine: str | None) -> Matcher:
-    """The matcher of one engine and the generic rows; all engines when the engine is unknown."""
-    names = (engine,) if engine in knowledge.waits and engine is not None else tuple(sorted(knowledge.waits))
-    return _matcher(tuple(dict.fromkeys((*names, *GENERIC))), _Holder(knowledge))
+    """The matcher of one engine and the generic rows; all engines when the engine is unknown.
+
+    Then only rows that name a file of their engine count: any asyncio program stands in `select`.
+    """
+    if engine is not None and engine in knowledge.waits:
+        return _matcher((engine, *GENERIC), False, _Holder(knowledge))
+    return _matcher(tuple(dict.fromkeys((*sorted(knowledge.waits), *GENERIC))), True, _Holder(knowledge))
+
+
+_COMMON_PATH = re.compile(
+    r"\*$|(?:asyncio|uvloop|concurrent|multiprocessing|zmq|logging|anyio|uvicorn|importlib|torch|ray|libc|lib\w+\.so)\b"
+    r"|(?:selectors|threading|queue|socket|ssl|subprocess|contextlib|runpy)\.py$"
+)
+
+
+def _names_its_engine(row: WaitPoint) -> bool:
+    """Whether a row of an engine's file has a frame pattern that no other program would match."""
+    paths = [part for text in row.frames for part in text.removeprefix("^").rpartition(":")[0].split("|")]
+    return any(not _COMMON_PATH.match(path) for path in paths)
 
 
 def os_state_of(sample: ThreadSample) -> str | None:
@@ -163,6 +180,22 @@ def _dominant(looks: Sequence[Look]) -> Look:
     raise AssertionError("no samples")
 
 
+WORKING_SHARE = 0.2
+"""From this share of samples on, a thread that spins between two pieces of work counts as working."""
+
+
+def _at_work(looks: Sequence[Look], cpu: float | None) -> list[Look]:
+    """The samples at work of a thread that burns a core and mostly polls for its next order; empty when it rests.
+
+    A thread that spins is caught at its poll more often than it is there: while its partner is read, or is kept
+    from a core by the reading, it has nothing to do.
+    """
+    working = [look for look in looks if look.match and look.match.row.wait_class == "cpu"]
+    polls = sum(look.match is not None and look.match.row.wait_class == "idle" for look in looks)
+    hot = cpu is not None and cpu >= 0.5
+    return working if hot and polls and len(working) >= max(2.0, WORKING_SHARE * len(looks)) else []
+
+
 def _lines(look: Look) -> tuple[tuple[str, str, int | None], ...]:
     """The Python frames with their lines: one native look among others is no movement."""
     return tuple((f.function, f.file, f.line) for f in look.sample.frames or () if not f.native)
@@ -171,10 +204,10 @@ def _lines(look: Look) -> tuple[tuple[str, str, int | None], ...]:
 def thread_view(pid: int, tid: int, looks: Sequence[Look], role: str, stated_cpu: float | None) -> ThreadView:
     """One view from all looks at one thread (at least one)."""
     seen = [look for look in looks if look.sample.frames is not None] or list(looks)
-    top = _dominant(seen)
+    cpu = _delta(looks, "cpu_seconds") if stated_cpu is None else stated_cpu
+    top = _dominant(_at_work(seen, cpu) or seen)
     row = top.match.row if top.match else None
     frames = top.sample.frames or ()
-    cpu = _delta(looks, "cpu_seconds") if stated_cpu is None else stated_cpu
     switches = _delta(looks, "voluntary_switches")
     stack_moved = len({_lines(look) for look in seen}) > 1 if len(seen) > 1 else None
     moved: bool | None = None
@@ -337,12 +370,23 @@ def process_view(
         ranks=fact.ranks or identify.ranks_of(fact.title),
         parent_pid=fact.parent_pid,
         os_state=(stated_process.os_state if stated_process else None) or last.os_state,
+        stopped=_stopped([s.os_state for _, s in timeline], stated_process.os_state if stated_process else None),
         tracer_pid=last.tracer_pid,
         cpu_ratio=_growth(cpu) if len(cpu) > 1 else (stated_process.cpu_ratio if stated_process else None),
         rss_growth_bytes_per_second=_growth(rss),
         threads=tuple(sorted(views, key=lambda v: (v.tid != fact.pid, v.tid))),
         stacks_read=any(t.frames is not None for _, s in timeline for t in s.threads),
     )
+
+
+STOPPED_SAMPLES = 3
+"""A tracer of some milliseconds is another observer; this many samples in a row are somebody's stop."""
+
+
+def _stopped(states: Sequence[str | None], stated: str | None) -> bool:
+    if stated is not None:
+        return stated in ("T", "t")
+    return all(state in ("T", "t") for state in states[-STOPPED_SAMPLES:])
 
 
 def _growth(points: Sequence[tuple[float, float | int]]) -> float | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from enginectl.knowledge.loader import Knowledge
     from enginectl.model.diagnosed import Diagnosis
     from enginectl.model.observed import Recording
+    from enginectl.observe.record import Settings
 
 
 class Format(enum.StrEnum):
@@ -39,7 +40,12 @@ def doctor(
     name: Annotated[str, typer.Option(metavar="REGEX", help="The engine whose title or command line matches.")] = "",
     from_: Annotated[
         list[Path] | None,
-        typer.Option("--from", metavar="FILE", help="Saved dumps or recordings, in time order; - is stdin."),
+        typer.Option(
+            "--from",
+            envvar="ENGINECTL_DOCTOR_FROM",
+            metavar="FILE",
+            help="Saved dumps or recordings, in time order; - is stdin.",
+        ),
     ] = None,
     facts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML with facts that a dump cannot carry.")
@@ -48,8 +54,12 @@ def doctor(
         bool, typer.Option(help="Dumps without a pid are samples of one process, not peers.")
     ] = False,
     only_pid: Annotated[bool, typer.Option(help="Look at this one process only.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    format_: Annotated[Format, typer.Option("--format", help="Form of the report.")] = Format.TEXT,
+    json_: Annotated[
+        bool, typer.Option("--json", envvar="ENGINECTL_DOCTOR_JSON", help="The same as --format json.")
+    ] = False,
+    format_: Annotated[
+        Format, typer.Option("--format", envvar="ENGINECTL_DOCTOR_FORMAT", help="Form of the report.")
+    ] = Format.TEXT,
     output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="Write the report to a file.")] = "",
     export: Annotated[
         tuple[ExportFormat, str] | None,
@@ -60,7 +70,7 @@ def doctor(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds any single read may take.")] = 10.0,
     native: Annotated[bool, typer.Option(help="Read native frames too (slower).")] = False,
     url: Annotated[str, typer.Option(metavar="URL", help="The engine's /metrics; found by itself when left out.")] = "",
-    token: Annotated[str, typer.Option(help="Bearer token for --url.")] = "",
+    token: Annotated[str, typer.Option(envvar="ENGINECTL_TOKEN", help="Bearer token for --url.")] = "",
     no_gpu: Annotated[bool, typer.Option(help="Do not ask NVML.")] = False,
     no_confirm: Annotated[bool, typer.Option(help="Do not look 10 s longer when it seems hung.")] = False,
     knowledge: Annotated[str, typer.Option(metavar="DIR", help="More wait points, rules and engines.")] = "",
@@ -72,8 +82,11 @@ def doctor(
 ) -> None:
     """Diagnose one engine: what its threads do, who waits for whom, what holds it back."""
     from enginectl.cli import pipeline
+    from enginectl.errors import UsageError
 
     rows = pipeline.knowledge_of(knowledge)
+    if sum((pid is not None, bool(name), bool(from_))) > 1:
+        raise UsageError("--pid, --name and --from exclude each other")
     if from_:
         recording = _read(from_, facts, same_process)
         diagnosis = pipeline.diagnosed(recording, rows)
@@ -105,15 +118,12 @@ def doctor(
 
 
 def _observe(
-    pid: int, settings: object, knowledge: Knowledge, *, confirm: bool, quiet: bool
+    pid: int, settings: Settings, knowledge: Knowledge, *, confirm: bool, quiet: bool
 ) -> tuple[Recording, Diagnosis]:
     """Observe, diagnose, and look longer when it seems hung."""
-    from enginectl.classify.identify import ranks_of
     from enginectl.cli import pipeline
-    from enginectl.observe.record import Observation, Settings
 
-    assert isinstance(settings, Settings)
-    observation = Observation(pid, settings, pipeline.Recogniser(knowledge), pipeline.packages_of(knowledge), ranks_of)
+    observation = pipeline.observation(pid, settings, knowledge)
     observation.extend(settings.duration_seconds, settings.samples)
     recording = observation.recording()
     diagnosis = pipeline.diagnosed(recording, knowledge)
@@ -132,6 +142,7 @@ def _observe(
             observation.look_below()
             recording = observation.recording()
             diagnosis = pipeline.diagnosed(recording, knowledge)
+    observation.close()
     _require_engine(pid, diagnosis, knowledge)
     return recording, diagnosis
 

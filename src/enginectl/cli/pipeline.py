@@ -189,6 +189,9 @@ def write_bytes(data: bytes, output: str) -> None:
     try:
         with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
             file.write(data)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(file.name, 0o666 & ~mask)
         os.replace(file.name, path)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}") from error

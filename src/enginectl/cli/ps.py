@@ -20,9 +20,9 @@ def short_command(command: Sequence[str]) -> str:
 
 
 def ps(
-    json_: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
+    json_: Annotated[bool, typer.Option("--json", envvar="ENGINECTL_PS_JSON", help="JSON instead of a table.")] = False,
     knowledge: Annotated[str, typer.Option(metavar="DIR", help="More engines.")] = "",
-    all_: Annotated[bool, typer.Option("--all", help="Helper processes too.")] = False,
+    all_: Annotated[bool, typer.Option("--all", envvar="ENGINECTL_PS_ALL", help="Helper processes too.")] = False,
 ) -> None:
     """List engines on this host: pid, engine and version, role, rank, parent, uptime, state."""
     from enginectl.classify.identify import ranks_of

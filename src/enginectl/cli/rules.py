@@ -8,7 +8,9 @@ import typer
 
 
 def rules(
-    json_: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", envvar="ENGINECTL_RULES_JSON", help="JSON instead of a table.")
+    ] = False,
     knowledge: Annotated[str, typer.Option(metavar="DIR", help="More rules.")] = "",
 ) -> None:
     """List every finding: code, name, state, severity, and what it needs to be told."""

@@ -70,7 +70,9 @@ def diagnose_row(row: Row) -> None:
 
 def selftest(
     fault: Annotated[list[str] | None, typer.Option(help="Only this fault; may be repeated.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", envvar="ENGINECTL_SELFTEST_JSON", help="JSON instead of a table.")
+    ] = False,
 ) -> None:
     """Run every fault of the bundled engine on live processes: expected, found, confidence, seconds."""
     from rich.console import Console

@@ -51,8 +51,9 @@ def advice_lines(
 ) -> tuple[AdviceLine, ...]:
     """The advice that applies here, in the rule's order, each id once."""
     flags = _flags(recording)
-    pid = recording.target_pid or (culprit.pid if culprit else None) or 0
-    words = {"pid": pid, "culprit_pid": (culprit.pid if culprit and culprit.pid else pid)}
+    known = recording.target_pid or (culprit.pid if culprit else None)
+    pid = str(known) if known and known > 0 else "PID"
+    words = {"pid": pid, "culprit_pid": str(culprit.pid) if culprit and (culprit.pid or 0) > 0 else pid}
     lines: list[AdviceLine] = []
     for advice_id in dict.fromkeys(ids):
         for row in _rows(knowledge, engine, advice_id):
@@ -70,7 +71,7 @@ def advice_lines(
     return tuple(lines)
 
 
-def _fill(text: str, words: dict[str, int]) -> str:
+def _fill(text: str, words: dict[str, str]) -> str:
     for name, value in words.items():
-        text = text.replace("{" + name + "}", str(value))
+        text = text.replace("{" + name + "}", value)
     return text

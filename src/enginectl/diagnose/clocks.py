@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from enginectl.knowledge.loader import Knowledge
-from enginectl.model.observed import CounterSample, GpuSample, Recording, Snapshot
+from enginectl.model.observed import CounterSample, GpuSample, Recording
 
 IDLE_POWER_SHARE = 0.25
 """At 90 % utilisation, less than this share of the power limit with no memory traffic is spinning, not work."""
@@ -18,8 +18,8 @@ class EngineClock(msgspec.Struct, frozen=True, kw_only=True):
     """Deltas and last values of the engine's counters; every field is None when it could not be read.
 
     Rates are per second over the window. `frozen_seconds` is how long no progress counter moved: the window's
-    length when none moved, 0 when one did. `per_engine_frozen` names engines (data-parallel labels) whose own
-    counters stood still although they had requests.
+    length when none moved, 0 when one did. `stalled_engines` counts engines (data-parallel labels) whose own counters
+    stood still although they had requests: one of them is enough for `progress` to be False.
     """
 
     running: float | None = None
@@ -38,6 +38,7 @@ class EngineClock(msgspec.Struct, frozen=True, kw_only=True):
     device_is_cpu: bool | None = None
     weights_random: bool | None = None
     steps_total: float | None = None
+    stalled_engines: int | None = None
     window_seconds: float | None = None
 
     @property
@@ -86,6 +87,11 @@ def _max(counters: Iterable[CounterSample], names: Sequence[str]) -> float | Non
     return next((max(v) for name in names if (v := [c.value for c in rows if c.name == name])), None)
 
 
+def _as_ratio(value: float | None) -> float | None:
+    """0..1, also from an exporter that counts in percent."""
+    return value / 100 if value is not None and value > 1.5 else value
+
+
 def counter_names(knowledge: Knowledge, engine: str | None) -> dict[str, tuple[str, ...]]:
     """Metric names by meaning for one engine, or for all of them when it is unknown."""
     if engine in knowledge.engines and engine is not None:
@@ -118,7 +124,7 @@ def engine_clock(recording: Recording, knowledge: Knowledge, engine: str | None)
         last = reads[-1][1]
         values["running"] = _sum(last, names.get("running", ()))
         values["waiting"] = _sum(last, names.get("waiting", ()))
-        values["kv_usage_ratio"] = _max(last, names.get("kv_usage_ratio", ()))
+        values["kv_usage_ratio"] = _as_ratio(_max(last, names.get("kv_usage_ratio", ())))
         values["steps_total"] = _sum(last, names.get("steps", ()))
     if len(reads) > 1 and reads[-1][0] > reads[0][0]:
         window = reads[-1][0] - reads[0][0]
@@ -132,6 +138,7 @@ def engine_clock(recording: Recording, knowledge: Knowledge, engine: str | None)
         unanswered_requests=next((sum(u) for u in reversed(unanswered) if u), None),
         unanswered_seconds=max(ages, default=None),
         device_is_cpu=_device_is_cpu(reads[-1][1]) if reads else None,
+        stalled_engines=_stalled(reads[0][1], reads[-1][1], names) if window else None,
         weights_random=any(c.labels.get("weights") == "random" for c in reads[-1][1]) if reads else None,
     )
     return _with_stated(_with_progress(clock), recording)
@@ -145,6 +152,26 @@ _RATES = {
     "aborted_per_second": "aborted",
     "preemptions_per_second": "preemptions",
 }
+
+
+def _stalled(
+    before: Sequence[CounterSample], after: Sequence[CounterSample], names: dict[str, tuple[str, ...]]
+) -> int:
+    """How many engines, told apart by their `engine` label, had requests at both ends and moved nothing between."""
+    labels = {c.labels["engine"] for c in after if "engine" in c.labels}
+    if len(labels) < 2:
+        return 0
+
+    def total(counters: Sequence[CounterSample], label: str, *meanings: str) -> float:
+        return sum(_sum(counters, names.get(m, ()), engine=label) or 0.0 for m in meanings)
+
+    progress = ("steps", "generation_tokens", "prompt_tokens", "finished")
+    return sum(
+        total(before, label, "running", "waiting") > 0
+        and total(after, label, "running", "waiting") > 0
+        and total(before, label, *progress) == total(after, label, *progress)
+        for label in labels
+    )
 
 
 def _device_is_cpu(counters: Sequence[CounterSample]) -> bool | None:
@@ -162,7 +189,7 @@ def _with_progress(clock: EngineClock) -> EngineClock:
     known = [r for r in rates if r is not None]
     if not known or clock.window_seconds is None:
         return clock
-    moved = any(rate > 0 for rate in known)
+    moved = any(rate > 0 for rate in known) and not clock.stalled_engines
     return msgspec.structs.replace(clock, progress=moved, frozen_seconds=0.0 if moved else clock.window_seconds)
 
 
@@ -236,11 +263,18 @@ def device_clock(recording: Recording) -> DeviceClock:
         memory_activity_ratio=_mean(
             g.memory_activity_percent / 100 for g in gpus if g.memory_activity_percent is not None
         ),
-        spinning=any(gpu_spins(g) for g in gpus),
-        fault=any(g.xid is not None or g.fault is not None for g in gpus),
+        spinning=_spinning(gpus),
+        fault=any(g.fault is not None or g.xid in FATAL_XIDS for g in gpus),
     )
 
 
-def last_snapshot(recording: Recording) -> Snapshot | None:
-    """The newest snapshot, or None."""
-    return recording.snapshots[-1] if recording.snapshots else None
+FATAL_XIDS = frozenset({13, 31, 43, 45, 46, 48, 61, 62, 64, 74, 79, 92, 94, 95, 109, 119, 120, 140})
+"""Driver errors after which work on the device does not go on; others (a remapped row, say) are history."""
+
+
+def _spinning(gpus: Sequence[GpuSample]) -> bool:
+    """Whether one and the same GPU spun in most of its samples."""
+    per_gpu: dict[int, list[bool]] = {}
+    for gpu in gpus:
+        per_gpu.setdefault(gpu.index, []).append(gpu_spins(gpu))
+    return any(sum(seen) * 2 > len(seen) for seen in per_gpu.values())

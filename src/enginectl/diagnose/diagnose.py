@@ -24,6 +24,7 @@ from enginectl.model.diagnosed import (
     ProcessRow,
     RuleVerdict,
     ThreadRow,
+    Verdict,
 )
 from enginectl.model.observed import Recording
 
@@ -46,7 +47,7 @@ def diagnose(recording: Recording, knowledge: Knowledge, measures: Measures | No
     answers = evaluate_all(measures, tuple(rules.values()))
     summaries = {a.code: summary_of(rules[a.code], a, measures) for a in answers}
     verdict = choose(answers, rules, measures, summaries)
-    fired = [a for a in answers if a.outcome is Outcome.FIRED and _adds(rules[a.code], verdict.code)]
+    fired = [a for a in answers if a.outcome is Outcome.FIRED and _adds(rules[a.code], verdict)]
     findings = [_finding(measures, rules[a.code], a, summaries[a.code]) for a in fired]
     if verdict.code not in {f.code for f in findings}:
         rule = rules[verdict.code]
@@ -72,15 +73,18 @@ def diagnose(recording: Recording, knowledge: Knowledge, measures: Measures | No
         ),
         endpoint=next((s.endpoint for s in reversed(snapshots) if s.endpoint), None),
         understood=recording.understood,
-        notes=recording.notes,
+        notes=recording.notes if recording.made_by == "observe" else (),
         rules=answers,
         buckets=_bucket_lines(measures),
     )
 
 
-def _adds(rule: Rule, verdict_code: str) -> bool:
+def _adds(rule: Rule, verdict: Verdict) -> bool:
     """Whether a fired rule says anything beside the verdict: rest, work and "cannot tell" add nothing."""
-    return rule.id == verdict_code or (rule.severity != "info" and not rule.id.startswith(UNDECIDED_PREFIX))
+    if rule.id == verdict.code:
+        return True
+    # locks, compilers and quiet queues are part of every start
+    return verdict.state != "starting" and rule.severity != "info" and not rule.id.startswith(UNDECIDED_PREFIX)
 
 
 _FIELD = re.compile(r"\{([a-z_.]+)(?:\|([^|{}]*))?(?:\|([^{}]*))?\}")

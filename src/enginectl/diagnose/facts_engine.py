@@ -27,6 +27,7 @@ _engine("preemptions_per_second", "1/s", "requests preempted")
 _engine("frozen_seconds", "s", "time without any progress")
 _engine("unanswered_requests", "requests", "client connections that sent a request and got nothing back")
 _engine("unanswered_seconds", "s", "age of the oldest request without any answer")
+_engine("stalled_engines", "", "data-parallel engines with requests whose own counters stood still")
 _engine("device_is_cpu", "", "the model runs on the CPU")
 _engine("steps_total", "", "steps since the engine started")
 
@@ -42,6 +43,17 @@ def _frozen(m: Measures, of: str, wait: str) -> Value:
         # somebody who says that tokens stopped has seen them expected
         return True if m.recording.stated is not None else None
     return clock.outstanding > 0
+
+
+@fact("engine.owed_seconds", "s", "engine-counters", "how long an answer has been owed without any movement")
+def _owed(m: Measures, of: str, wait: str) -> Value:
+    clock = m.engine
+    gauges = (clock.running or 0) + (clock.waiting or 0)
+    frozen = clock.frozen_seconds if gauges > 0 else None
+    known = [v for v in (clock.unanswered_seconds, frozen) if v is not None]
+    if known:
+        return max(known)
+    return None if clock.outstanding is None else 0.0
 
 
 @fact("engine.outstanding_known", "", "proc", "whether any source tells how many requests are outstanding")

@@ -62,11 +62,6 @@ def _only_polls(thread: ThreadView) -> bool:
 
 
 @fact("role.demand_ratio", "ratio", "proc", "share of the window in which {of} ran or wanted to run")
-def _demand(m: Measures, of: str, wait: str) -> Value:
-    return best(min(1.0, t.cpu_ratio + (t.runqueue_ratio or 0.0)) for t in m.select(of) if t.cpu_ratio is not None)
-
-
-@fact("role.demand_ratio", "ratio", "proc", "share of the window in which {of} ran or wanted to run")
 def _role_demand(m: Measures, of: str, wait: str) -> Value:
     return best(min(1.0, t.cpu_ratio + (t.runqueue_ratio or 0.0)) for t in m.select(of) if t.cpu_ratio is not None)
 

@@ -11,7 +11,7 @@ def _stopped(m: Measures, of: str, wait: str) -> Value:
     states = [p.os_state for p in m.topology.processes if p.os_state]
     if not states and m.recording.made_by == "observe":
         return None
-    return float(sum(s in ("T", "t") for s in states))
+    return float(sum(p.stopped for p in m.topology.processes if p.role != "helper"))
 
 
 @fact("process.gone", "", "proc", "engine processes that have ended or are zombies")
@@ -65,6 +65,20 @@ def _shm_free(m: Measures, of: str, wait: str) -> Value:
     return float(min(known)) if known else None
 
 
+@fact("host.shm_free_ratio", "ratio", "host", "free share of the engine's /dev/shm")
+def _shm_free_ratio(m: Measures, of: str, wait: str) -> Value:
+    if m.recording.stated and m.recording.stated.host.shm_free_bytes is not None:
+        return 0.0 if m.recording.stated.host.shm_free_bytes < 1 << 20 else None
+    known = [(p.shm_free_bytes, p.shm_size_bytes) for p in m.last_samples]
+    ratios = [free / size for free, size in known if free is not None and size]
+    return min(ratios, default=None)
+
+
+@fact("evidence.only_pid", "", "proc", "only one process was looked at")
+def _only_pid(m: Measures, of: str, wait: str) -> Value:
+    return m.recording.only_pid
+
+
 @fact("host.blocked_pipes", "", "proc", "threads blocked in a write to a full pipe")
 def _blocked_pipes(m: Measures, of: str, wait: str) -> Value:
     if not m.last_samples:
@@ -85,8 +99,10 @@ def _compilers(m: Measures, of: str, wait: str) -> Value:
 
 @fact("window.seconds", "s", "proc", "length of the observation")
 def _window(m: Measures, of: str, wait: str) -> Value:
-    stated = m.recording.stated.progress.stuck_seconds if m.recording.stated else None
-    return max(m.window_seconds, stated or 0.0)
+    if m.recording.stated is None:
+        return m.window_seconds
+    progress = m.recording.stated.progress
+    return max(m.window_seconds, progress.stuck_seconds or 0.0, progress.tokens_frozen_seconds or 0.0)
 
 
 @fact("window.samples", "", "proc", "samples that carry stacks")

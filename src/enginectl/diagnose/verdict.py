@@ -63,8 +63,11 @@ def culprit_of(measures: Measures, selector: str) -> Culprit | None:
     """Who must act or change, by the selector of the rule: a role, or one of the special words of the schema."""
     state, _, role = selector.partition(":")
     if state in ("stopped", "gone"):
-        wanted = ("T", "t") if state == "stopped" else ("X", "Z")
-        ended = [p for p in measures.topology.processes if p.os_state in wanted and role in ("", p.role)]
+        ended = [
+            p
+            for p in measures.topology.processes
+            if role in ("", p.role) and (p.stopped if state == "stopped" else p.os_state in ("X", "Z"))
+        ]
         process = next((p for p in ended if p.role != "helper"), ended[0] if ended else None)
         if process is None:
             return None

@@ -66,6 +66,7 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     ranks: dict[str, int]
     parent_pid: int | None
     os_state: str | None
+    stopped: bool
     tracer_pid: int | None
     cpu_ratio: float | None
     rss_growth_bytes_per_second: float | None

@@ -269,6 +269,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     enginectl_version: str = ""
     host: str = ""
     target_pid: int | None = None
+    only_pid: bool = False
     processes: tuple[ProcessFact, ...] = ()
     snapshots: tuple[Snapshot, ...] = ()
     stated: StatedFacts | None = None

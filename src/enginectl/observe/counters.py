@@ -31,14 +31,16 @@ _PROBES_AT_ONCE = 8
 
 _LABELS = r'\{((?:[^"}\n]|"(?:[^"\\\n]|\\.)*")*)\}'
 _KEPT = re.compile(
-    r"^((?:vllm|sglang|engine_core):[\w:]+|process_\w+)[ \t]*(?:" + _LABELS + r")?[ \t]+(\S+)", re.MULTILINE
+    r"^((?:vllm|sglang|engine_core):[\w:]+|process_\w+|http_requests_total)[ \t]*(?:" + _LABELS + r")?[ \t]+(\S+)",
+    re.MULTILINE,
 )
 _ANY = re.compile(r"^[a-zA-Z_:][\w:]*[ \t]*(?:" + _LABELS + r")?[ \t]+[-+]?(?:\d|\.\d|[nN]a[nN]|[iI]nf)", re.MULTILINE)
 _LABEL = re.compile(r'([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
 _STATED_PORT = re.compile(r"^--(?:port|http-port)(?:=(\d+))?$")
 _MAYBE_TLS = ("the port speaks TLS", "the connection broke off")
-_ENGINE_PREFIXES = ("vllm:", "sglang:", "engine_core:")
+_ENGINE_PREFIXES = ("vllm:", "sglang:", "engine_core:", "http_requests_total")
+"""The last one is what Infinity, like any instrumented FastAPI server, counts its requests under."""
 
 
 def parse_counters(text: str) -> tuple[CounterSample, ...]:
@@ -66,8 +68,11 @@ def parse_counters(text: str) -> tuple[CounterSample, ...]:
         found[key] = value
         if len(found) >= SAMPLE_LIMIT:
             break
+    own = any(name.startswith(_ENGINE_PREFIXES[:-1]) for name, _ in found)
     return tuple(
-        CounterSample(name=name, value=value, labels=_labels(labels)) for (name, labels), value in found.items()
+        CounterSample(name=name, value=value, labels=_labels(labels))
+        for (name, labels), value in found.items()
+        if not (own and name == "http_requests_total")
     )
 
 

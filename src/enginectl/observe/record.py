@@ -91,6 +91,8 @@ class Observation:
         ranks_of: Callable[[str], dict[str, int]],
     ) -> list[_Member]:
         wanted = target.require(self._target, recognise)
+        if wanted.state == "Z":
+            raise NoSuchProcess(f"pid {self._target} has exited already; its parent has not collected it yet")
         if self._settings.only_pid:
             tree: Sequence[target.Seen] = (wanted,)
         else:
@@ -227,14 +229,17 @@ class Observation:
         alive = [
             m.fact.pid for m in self._members if m.has_stack and before[m.fact.pid].os_state not in ("X", "Z", None)
         ]
-        # workers first: one whose engine core was just paused looks idle, whoever waits for a paused worker does not
-        alive.reverse()
-        dumps = stacks.dump(
-            alive,
-            timeout_seconds=self._settings.timeout_seconds,
-            native=self._settings.native,
-            memory_readable=self._memory_readable,
-        )
+        # Workers first and by themselves: a worker whose engine core is paused soon looks idle, while a core whose
+        # worker was paused still waits for it.
+        working = {m.fact.pid for m in self._members if m.fact.role == "worker"}
+        dumps: list[stacks.Dump] = []
+        for pids in ([p for p in alive if p in working], [p for p in alive if p not in working]):
+            dumps += stacks.dump(
+                pids,
+                timeout_seconds=self._settings.timeout_seconds,
+                native=self._settings.native,
+                memory_readable=self._memory_readable,
+            )
         failed = [d for d in dumps if d.gap is not None]
         if len(failed) == len(dumps) or any(d.error == "permission" for d in failed):
             gaps += [d.gap for d in failed if d.gap]
@@ -275,7 +280,7 @@ class Observation:
         pids = [s.pid for s in samples if s.os_state not in ("X", "Z")]
         awaited, lock_gaps = locks.read_locks(pids)
         compiling, child_gaps = children.read_compilers(pids)
-        count, age, socket_gaps = sockets.unanswered(pids, ports=self._ports())
+        count, age, socket_gaps = sockets.unanswered(self._own(pids), ports=self._ports())
         gaps += [*lock_gaps, *child_gaps, *socket_gaps]
         front = next((s.pid for s in samples if s.pid in self._front_pids()), None)
         result: list[ProcessSample] = []
@@ -301,6 +306,11 @@ class Observation:
                 )
             )
         return result
+
+    def _own(self, pids: list[int]) -> list[int]:
+        """Processes that are known parts of the engine: a client that lives in the same tree still is a client."""
+        known = {m.fact.pid for m in self._members if m.fact.engine is not None}
+        return [pid for pid in pids if pid in known] or pids
 
     def _ports(self) -> tuple[int, ...] | None:
         """The front end's own port, when its /metrics was found: links inside the engine are no clients."""
@@ -334,6 +344,7 @@ class Observation:
         return Recording(
             enginectl_version=__version__,
             target_pid=self._target,
+            only_pid=self._settings.only_pid,
             processes=tuple(m.fact for m in self._members),
             snapshots=tuple(self._snapshots),
             redactions=tuple(self._redactions),

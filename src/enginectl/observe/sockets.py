@@ -124,7 +124,10 @@ def unanswered(
         if not wanted and gaps:
             return None, None, gaps
     if not wanted:
-        return 0, None, gaps
+        if ports is not None:
+            return 0, None, gaps
+        # nothing listens here, so nobody can be seen waiting: that is not the same as nobody waits
+        return None, None, gaps
     try:
         connections = read_connections(wanted)
     except (OSError, TimeoutError, struct.error) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from enginectl.errors import NoSuchProcess, NotAnEngine
+from enginectl.errors import NoSuchProcess, NotAnEngine, UsageError
 from enginectl.model.observed import ProcessFact
 from enginectl.observe import threads
 from enginectl.observe.redact import redact_command
@@ -122,12 +123,36 @@ def root_of(table: dict[int, Seen], pid: int) -> int:
     return root
 
 
+def engine_root(table: dict[int, Seen], pid: int) -> int:
+    """The root of the one engine that `pid` belongs to, or that runs below it (a launcher, a shell, a supervisor).
+
+    Errors: UsageError with the list when several run below it.
+    """
+    root = root_of(table, pid)
+    if table[root].engine is not None:
+        return root
+    below = set(descendants(table, pid))
+    roots = sorted({root_of(table, p) for p in below if table[p].engine and table[p].role != "helper"} & below)
+    if len(roots) > 1:
+        lines = "\n  ".join(f"--pid {r}   {table[r].title}" for r in roots)
+        raise UsageError(f"several engines run below pid {pid}; choose one:", fix=lines)
+    return roots[0] if roots and table[roots[0]].role == "frontend" else root
+
+
+def _observer(table: dict[int, Seen]) -> set[int]:
+    """This process and everything it started: never part of what is looked at."""
+    return {os.getpid(), *descendants(table, os.getpid())}
+
+
 def tree_of(table: dict[int, Seen], pid: int) -> tuple[Seen, ...]:
     """The engine tree that `pid` belongs to: top parent first, Python children only, helpers included."""
-    root = root_of(table, pid)
+    root = engine_root(table, pid)
     members = [table[root]]
+    ours = _observer(table)
     for child in descendants(table, root):
         seen = table[child]
+        if child in ours:
+            continue
         if seen.engine is not None or is_python(child) is not False or seen.state in "ZX":
             members.append(seen)
     return tuple(members)
@@ -218,6 +243,8 @@ def require(pid: int, recognise: Recognise) -> Seen:
         return seen
     if seen.engine is None and is_python(pid) is False:
         table = list_processes(recognise)
+        if engine_root(table, pid) != pid:
+            return seen
         below = [p for p in descendants(table, pid) if is_python(p)]
         hint = "Python processes below it: " + ", ".join(map(str, below)) if below else ""
         raise NotAnEngine(f"pid {pid} ({seen.title}) is not a Python process", fix=hint)

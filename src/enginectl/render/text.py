@@ -78,8 +78,9 @@ def header_lines(diagnosis: Diagnosis, width: int) -> list[Line]:
 
 
 def is_healthy(diagnosis: Diagnosis) -> bool:
-    """True for a decided idle or busy verdict beside which nothing of weight was found."""
-    return words.is_healthy(diagnosis.verdict) and all(finding.severity == "info" for finding in diagnosis.findings)
+    """True for a decided idle or busy verdict, at least of medium confidence, beside which nothing weighs."""
+    sure = diagnosis.verdict.confidence != "low"
+    return sure and words.is_healthy(diagnosis.verdict) and all(f.severity == "info" for f in diagnosis.findings)
 
 
 def culprit_sentence(diagnosis: Diagnosis) -> str:
