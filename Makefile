@@ -1,6 +1,8 @@
 # `make help` lists the targets. Everything is installed with pip into .venv.
 PYTHON ?= python3
 VENV ?= .venv
+# One known release for this environment; the range in pyproject.toml admits newer ones (make TORCH=torch).
+TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -15,11 +17,13 @@ $(BIN)/python:
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@echo "installing .[demo] (torch is large: some minutes)"
+	$(PIP) '$(TORCH)'
 	$(PIP) -e '.[demo]'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	@echo "installing .[test]"
+	$(PIP) '$(TORCH)'
 	$(PIP) -e '.[test]'
 	@touch $@ $(VENV)/.demo
 
@@ -55,8 +59,9 @@ golden: $(VENV)/.test  ## Rewrite the golden reports after a wanted change
 verify-knowledge: $(VENV)/.test  ## Check every pattern against the sources of the listed engine versions
 	$(BIN)/python tools/verify_knowledge.py
 
-vllm-env:  ## Build the environment with the real vLLM (3.4 GB, outside the tree)
+vllm-env:  ## Build the environments with the real vLLM and Infinity (4 GB, outside the tree)
 	bash tools/vllm_env.sh
+	-bash tools/infinity_env.sh
 
 test-vllm: $(VENV)/.test  ## Run the suite against a real vLLM server
 	$(BIN)/python -m pytest -m real_vllm tests/real_vllm

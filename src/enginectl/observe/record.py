@@ -132,7 +132,7 @@ class Observation:
         return fronts or self._pids()
 
     def _find_url(self) -> str:
-        url, gaps = counters.find_metrics_url(self._front_pids(), timeout_seconds=1.0)
+        url, gaps = counters.find_metrics_url(self._front_pids(), timeout_seconds=3.0)
         self._gaps += gaps
         return url or ""
 

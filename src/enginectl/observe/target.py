@@ -139,20 +139,14 @@ def engine_root(table: dict[int, Seen], pid: int) -> int:
     return roots[0] if roots and table[roots[0]].role == "frontend" else root
 
 
-def _observer(table: dict[int, Seen]) -> set[int]:
-    """This process and everything it started: never part of what is looked at."""
-    return {os.getpid(), *descendants(table, os.getpid())}
-
-
 def tree_of(table: dict[int, Seen], pid: int) -> tuple[Seen, ...]:
     """The engine tree that `pid` belongs to: top parent first, Python children only, helpers included."""
     root = engine_root(table, pid)
     members = [table[root]]
-    ours = _observer(table)
     for child in descendants(table, root):
         seen = table[child]
-        if child in ours:
-            continue
+        if child == os.getpid():
+            continue  # an observer below the same supervisor is no part of the engine
         if seen.engine is not None or is_python(child) is not False or seen.state in "ZX":
             members.append(seen)
     return tuple(members)
