@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,11 +23,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(600))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for each environment that is not there, whatever the verbosity."""
+    skipped = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()) if HERE.name in report.nodeid]
+    for reason in dict.fromkeys(str(text).removeprefix("Skipped: ") for text in skipped):
+        terminalreporter.write_line(f"real_vllm: SKIPPED LOUDLY: {reason}")
+
+
 @pytest.fixture(scope="session")
 def vllm_bin() -> Path:
     """The `bin` folder of the environment; skips loudly without it."""
     if not (ENVIRONMENT / "bin" / "vllm").exists():
-        print(f"\nreal_vllm: SKIPPED: {MISSING}", file=sys.stderr)
         pytest.skip(MISSING)
     return ENVIRONMENT / "bin"
 

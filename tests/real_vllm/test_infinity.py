@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ ROLES = {"engine-loop", "tokenizer-pool", "worker-loop", "output", "frontend-loo
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     if not (ENVIRONMENT / "bin" / "infinity_emb").exists():
-        print(f"\nreal_vllm: SKIPPED: {MISSING}", file=sys.stderr)
         pytest.skip(MISSING)
     python = ENVIRONMENT / "bin" / "python"
     weights = subprocess.run([python, "-c", WHERE], check=True, capture_output=True, text=True).stdout.strip()

@@ -117,7 +117,7 @@ def engine_clock(recording: Recording, knowledge: Knowledge, engine: str | None)
     unanswered = [
         [p.unanswered_requests for p in s.processes if p.unanswered_requests is not None] for s in recording.snapshots
     ]
-    ages = [p.unanswered_seconds for s in recording.snapshots[-1:] for p in s.processes if p.unanswered_seconds]
+    ages = [p.unanswered_seconds for s in recording.snapshots for p in s.processes if p.unanswered_seconds]
     values: dict[str, Any] = {}
     window: float | None = None
     if reads:
@@ -135,7 +135,8 @@ def engine_clock(recording: Recording, knowledge: Knowledge, engine: str | None)
     clock = EngineClock(
         **values,
         window_seconds=window,
-        unanswered_requests=next((sum(u) for u in reversed(unanswered) if u), None),
+        # the most pessimistic read: one that missed a waiting client must not turn a hang into idleness
+        unanswered_requests=max((sum(u) for u in unanswered if u), default=None),
         unanswered_seconds=max(ages, default=None),
         device_is_cpu=_device_is_cpu(reads[-1][1]) if reads else None,
         stalled_engines=_stalled(reads[0][1], reads[-1][1], names) if window else None,
