@@ -26,6 +26,9 @@ from enginectl.model.observed import (
 from enginectl.observe import children, counters, host, locks, pipes, preflight, shm, sockets, stacks, target, threads
 from enginectl.observe.gpu import GpuReader, open_gpus
 
+PATIENCE_FACTOR, PATIENCE_SECONDS = 2.0, 15.0
+"""An observation over this many times its duration, and so many seconds more, ends with what it has."""
+
 Progress = Callable[[str], None]
 WRITE_WCHANS = pipes.PIPE_WRITE_WCHANS | pipes.TERMINAL_WRITE_WCHANS
 
@@ -141,6 +144,8 @@ class Observation:
     def extend(self, seconds: float, samples: int, progress: Progress | None = None) -> None:
         """Take `samples` more snapshots spread over `seconds`, with jitter, counters at both ends.
 
+        On a host too busy for that, fewer: the whole stays bounded, and a note says so.
+
         Errors: NoSuchProcess when the process that the user named is gone.
         """
         start = time.monotonic()
@@ -152,8 +157,11 @@ class Observation:
                 time.sleep(wait)
             if progress:
                 progress(f"sample {number + 1} of {samples}")
-            ends = number in (0, samples - 1)
-            self._snapshots.append(self._snapshot(with_ends=ends))
+            late = number > 0 and time.monotonic() - start > PATIENCE_FACTOR * seconds + PATIENCE_SECONDS
+            self._snapshots.append(self._snapshot(with_ends=late or number in (0, samples - 1)))
+            if late:
+                self._notes.append(f"the host was too busy: {number + 1} of {samples} samples were taken")
+                break
 
     def look_below(self) -> None:
         """One snapshot with native frames, whatever the settings say. Errors: as `extend`."""
