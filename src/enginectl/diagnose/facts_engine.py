@@ -56,6 +56,11 @@ def _owed(m: Measures, of: str, wait: str) -> Value:
     return None if clock.outstanding is None else 0.0
 
 
+@fact("engine.seen_moving", "", "proc", "progress was seen, whatever could not be read")
+def _seen_moving(m: Measures, of: str, wait: str) -> Value:
+    return m.engine.progress is True
+
+
 @fact("engine.outstanding_known", "", "proc", "whether any source tells how many requests are outstanding")
 def _outstanding_known(m: Measures, of: str, wait: str) -> Value:
     return m.engine.outstanding is not None
