@@ -30,6 +30,8 @@ from enginectl.model.observed import Recording
 
 SEVERITY_ORDER = {"critical": 0, "warning": 1, "info": 2}
 SHOWN_FRAMES = 40
+CAUSES = frozenset({"process-stopped", "thread-died", "engine-exited", "worker-lost", "device-fault"})
+"""Findings that explain every hang beside them."""
 
 
 def measures_of(recording: Recording, knowledge: Knowledge) -> Measures:
@@ -83,6 +85,8 @@ def _adds(rule: Rule, verdict: Verdict) -> bool:
     """Whether a fired rule says anything beside the verdict: rest, work and "cannot tell" add nothing."""
     if rule.id == verdict.code:
         return True
+    if verdict.finding in CAUSES and "hung" in rule.state:
+        return False  # everything else stands still because of it
     # locks, compilers and quiet queues are part of every start
     return verdict.state != "starting" and rule.severity != "info" and not rule.id.startswith(UNDECIDED_PREFIX)
 
