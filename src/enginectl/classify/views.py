@@ -11,6 +11,7 @@ import msgspec
 
 from enginectl.classify import identify
 from enginectl.classify.match import Match, Matcher
+from enginectl.classify.promote import promote
 from enginectl.knowledge.loader import GENERIC, Knowledge
 from enginectl.knowledge.schema import ProcessKind, ThreadRole, WaitPoint
 from enginectl.model.classified import Activity, ProcessView, ThreadView
@@ -284,43 +285,6 @@ def _stated_cpu(stated: StatedFacts | None, pid: int, tid: int) -> float | None:
         if row.tid == tid and row.pid in (None, pid):
             return row.cpu_ratio
     return None
-
-
-WORK_KINDS = frozenset(
-    {"forward", "sample", "device-sync", "launch", "collective", "compile", "weights", "graph-capture", "warm-up",
-     "profile", "prepare-inputs", "file-lock", "schedule", "kv-allocate", "spin"}
-)  # fmt: skip
-"""Places where only a thread that drives the model stands, whatever its name."""
-
-
-def promote(
-    views: Sequence[ThreadView], role: str | None, kinds: dict[str, str | None], whole: bool
-) -> list[ThreadView]:
-    """Give the thread that drives the model its role when neither its name nor its outer frames told it.
-
-    Shape: `kinds` maps wait ids to their kind; `whole` says that the stacks are complete (read live), so that a
-    missing loop really is missing and nobody takes its place.
-    """
-    loops = [v for v in views if v.role in ("engine-loop", "worker-loop")]
-    result = list(views)
-    for index, view in enumerate(views):
-        at_work = view.wait_id is not None and kinds.get(view.wait_id) in WORK_KINDS and view.wait_class != "idle"
-        if view.role in ("helper", "monitor") and at_work and loops:
-            result[index] = msgspec.structs.replace(view, role="worker-loop")
-    if loops or whole or role in ("frontend", "coordinator", "detokenizer", "tokenizer"):
-        return result
-    open_ = [
-        (v.wait_id is not None and kinds.get(v.wait_id) in WORK_KINDS, v.name == "MainThread" or v.tid == v.pid, i)
-        for i, v in enumerate(views)
-        if v.frames
-        and v.role not in ("ipc", "ipc-in", "ipc-out", "tokenizer-pool", "output", "frontend-loop")
-        and v.wait_class not in ("idle", "timer")
-    ]
-    if open_ and (len(views) == 1 or any(max(open_)[:2])):
-        index = max(open_)[2]
-        loop = "worker-loop" if role == "worker" else "engine-loop"
-        result[index] = msgspec.structs.replace(views[index], role=loop)
-    return result
 
 
 def process_view(
