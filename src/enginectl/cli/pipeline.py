@@ -184,9 +184,16 @@ def write(text: str, output: str) -> None:
 
 
 def write_bytes(data: bytes, output: str) -> None:
-    """Data whole to a file: never half of it. Errors: UsageError when it cannot be written."""
+    """Data whole to a file: never half of it. Errors: UsageError when it cannot be written.
+
+    What is there already and is no regular file (`/dev/null`, a pipe, a terminal) is written to, never replaced.
+    """
     path = Path(output)
     try:
+        if path.exists() and (not path.is_file() or path.parent == Path("/dev")):
+            with path.open("wb") as device:
+                device.write(data)
+            return
         with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
             file.write(data)
         mask = os.umask(0)

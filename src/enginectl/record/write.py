@@ -90,8 +90,8 @@ class Writer:
 def _create(path: Path, force: bool) -> int:
     """A new file of this name, for its owner only. A link at that place is never followed."""
     try:
-        if force and not stat.S_ISDIR(os.lstat(path).st_mode):
-            path.unlink()
+        if force and stat.S_IFMT(os.lstat(path).st_mode) in (stat.S_IFREG, stat.S_IFLNK):
+            path.unlink()  # and never a device or a pipe: as root, replacing /dev/null would break the whole host
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -99,6 +99,8 @@ def _create(path: Path, force: bool) -> int:
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except FileExistsError:
+        if not (path.is_symlink() or path.is_file()):
+            raise UsageError(f"{path} is no regular file and is left as it is", fix="name another file") from None
         raise UsageError(f"{path} exists already", fix="--force replaces it") from None
     except OSError as error:
         raise UsageError(f"cannot create {path}: {error.strerror}") from error
