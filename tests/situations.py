@@ -120,7 +120,9 @@ def recording(
     return Recording(processes=facts, snapshots=tuple(snapshots), **more)
 
 
-def counters(running: float = 0, waiting: float = 0, steps: float = 0, tokens: float = 0, **more: float) -> dict[str, float]:
+def counters(
+    running: float = 0, waiting: float = 0, steps: float = 0, tokens: float = 0, **more: float
+) -> dict[str, float]:
     """One read of the engine's counters under their exported names."""
     base = {
         "vllm:num_requests_running": running,
@@ -128,5 +130,9 @@ def counters(running: float = 0, waiting: float = 0, steps: float = 0, tokens: f
         "vllm:iteration_tokens_total_count": steps,
         "vllm:generation_tokens_total": tokens,
     }
-    names = {"preemptions": "vllm:num_preemptions_total", "kv": "vllm:kv_cache_usage_perc", "finished": "vllm:request_success_total"}
+    names = {
+        "preemptions": "vllm:num_preemptions_total",
+        "kv": "vllm:kv_cache_usage_perc",
+        "finished": "vllm:request_success_total",
+    }
     return base | {names[k]: v for k, v in more.items()}

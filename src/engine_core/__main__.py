@@ -7,8 +7,18 @@ import importlib.util
 import json
 import sys
 
-_NEEDED = ("torch", "transformers", "tokenizers", "zmq", "msgspec", "setproctitle", "aiohttp", "prometheus_client",
-           "filelock", "rich")
+_NEEDED = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "zmq",
+    "msgspec",
+    "setproctitle",
+    "aiohttp",
+    "prometheus_client",
+    "filelock",
+    "rich",
+)
 
 
 def _count(text: str) -> int:

@@ -85,10 +85,13 @@ def split_inputs(value: Any) -> list[str | list[int]]:
 def embedding_answer(model: str, body: EmbeddingBody, outputs: list[EngineCoreOutput]) -> bytes:
     """JSON of the answer to /v1/embeddings."""
     tokens = sum(output.num_prompt_tokens for output in outputs)
-    data = [{"object": "embedding", "index": index, "embedding": _embedding(body, output)}
-            for index, output in enumerate(outputs)]
-    return msgspec.json.encode({"object": "list", "model": model, "data": data,
-                                "usage": {"prompt_tokens": tokens, "total_tokens": tokens}})
+    data = [
+        {"object": "embedding", "index": index, "embedding": _embedding(body, output)}
+        for index, output in enumerate(outputs)
+    ]
+    return msgspec.json.encode(
+        {"object": "list", "model": model, "data": data, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+    )
 
 
 def _embedding(body: EmbeddingBody, output: EngineCoreOutput) -> Any:
@@ -130,15 +133,24 @@ class Choice:
         return {"index": self.index, "text": self.text, "logprobs": logprobs, "finish_reason": self.finish_reason}
 
 
-def completion_answer(request_id: str, model: str, choices: list[Choice], prompt_tokens: int = 0,
-                      usage: bool = True) -> bytes:
+def completion_answer(
+    request_id: str, model: str, choices: list[Choice], prompt_tokens: int = 0, usage: bool = True
+) -> bytes:
     """JSON of the answer to /v1/completions, or of one streamed chunk without `usage`."""
-    answer: dict[str, Any] = {"id": request_id, "object": "text_completion", "created": int(time.time()),
-                              "model": model, "choices": [choice.as_json() for choice in choices]}
+    answer: dict[str, Any] = {
+        "id": request_id,
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": model,
+        "choices": [choice.as_json() for choice in choices],
+    }
     if usage:
         generated = sum(choice.num_tokens for choice in choices)
-        answer["usage"] = {"prompt_tokens": prompt_tokens, "completion_tokens": generated,
-                           "total_tokens": prompt_tokens + generated}
+        answer["usage"] = {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": generated,
+            "total_tokens": prompt_tokens + generated,
+        }
     return msgspec.json.encode(answer)
 
 

@@ -58,7 +58,10 @@ def _attend_span(query: Tensor, keys: Tensor, values: Tensor, span: PrefillSpan)
     past_keys = keys[span.slots].transpose(0, 1).repeat_interleave(groups, dim=0)
     past_values = values[span.slots].transpose(0, 1).repeat_interleave(groups, dim=0)
     attended = scaled_dot_product_attention(
-        query.transpose(0, 1)[None], past_keys[None], past_values[None], attn_mask=span.mask,
+        query.transpose(0, 1)[None],
+        past_keys[None],
+        past_values[None],
+        attn_mask=span.mask,
         is_causal=span.mask is None,
     )
     return attended[0].transpose(0, 1)
@@ -69,7 +72,9 @@ def _attend_decodes(query: Tensor, keys: Tensor, values: Tensor, metadata: Atten
     assert metadata.decode_slots is not None
     grouped = query.view(query.shape[0], keys.shape[1], -1, query.shape[2])
     attended = scaled_dot_product_attention(
-        grouped, keys[metadata.decode_slots].transpose(1, 2), values[metadata.decode_slots].transpose(1, 2),
+        grouped,
+        keys[metadata.decode_slots].transpose(1, 2),
+        values[metadata.decode_slots].transpose(1, 2),
         attn_mask=metadata.decode_mask,
     )
     return attended.reshape(query.shape)

@@ -84,8 +84,13 @@ class EngineClient:
 
     def start_process(self) -> int:
         """Start the engine core and return its pid."""
-        command = [sys.executable, "-m", "engine_core.core", str(os.getpid()),
-                   msgspec.json.encode(self.config).decode()]
+        command = [
+            sys.executable,
+            "-m",
+            "engine_core.core",
+            str(os.getpid()),
+            msgspec.json.encode(self.config).decode(),
+        ]
         stderr = subprocess.PIPE if "log-pipe-full" in self.config.faults else None
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr)
         return self.process.pid

@@ -113,20 +113,45 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     default = EngineConfig()
     parser.add_argument("--model", default=default.model, help="name of a bundled model, or a directory")
     parser.add_argument("--weights", choices=("auto", "real", "random"), default=default.weights)
-    for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "num_gpu_blocks_override",
-                 "ipc_hwm", "queue_size", "output_queue_size", "max_logprobs", "warm_up_max_tokens", "torch_threads",
-                 "seed"):
+    for name in (
+        "max_model_len",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "block_size",
+        "num_gpu_blocks_override",
+        "ipc_hwm",
+        "queue_size",
+        "output_queue_size",
+        "max_logprobs",
+        "warm_up_max_tokens",
+        "torch_threads",
+        "seed",
+    ):
         parser.add_argument("--" + name.replace("_", "-"), type=int, default=getattr(default, name), metavar="N")
     parser.add_argument("--scheduling-policy", choices=("fcfs", "longest-prefix"), default=default.scheduling_policy)
-    for name in ("enable_prefix_caching", "enable_chunked_prefill", "worker_use_thread", "shm_results", "log_steps",
-                 "slow_tokenizer"):
-        parser.add_argument("--" + name.replace("_", "-"), action=argparse.BooleanOptionalAction,
-                            default=getattr(default, name))
-    parser.add_argument("--hf-overrides", type=json.loads, default={}, metavar="JSON",
-                        help="sizes to change in the model")
+    for name in (
+        "enable_prefix_caching",
+        "enable_chunked_prefill",
+        "worker_use_thread",
+        "shm_results",
+        "log_steps",
+        "slow_tokenizer",
+    ):
+        parser.add_argument(
+            "--" + name.replace("_", "-"), action=argparse.BooleanOptionalAction, default=getattr(default, name)
+        )
+    parser.add_argument(
+        "--hf-overrides", type=json.loads, default={}, metavar="JSON", help="sizes to change in the model"
+    )
     parser.add_argument("--weights-stream", default="", metavar="PATH", help="safetensors file or pipe to read instead")
-    parser.add_argument("--fault", dest="faults", action="append", default=[], metavar="NAME",
-                        help="bring about a fault; --list-faults of `python -m engine_core` shows them")
+    parser.add_argument(
+        "--fault",
+        dest="faults",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="bring about a fault; --list-faults of `python -m engine_core` shows them",
+    )
     parser.add_argument("--run-dir", default="", help="directory of the ipc sockets (default: a temporary one)")
 
 

@@ -46,8 +46,7 @@ class EngineCore:
             install_in_runner(self.runner)
         self.runner.warm_up()
         self.input_queue: queue.Queue[Request | AbortRequests | None] = queue.Queue(config.queue_size)
-        self.output_queue: queue.Queue[StepOutputs | None] = queue.Queue(
-            config.output_queue_size or config.queue_size)
+        self.output_queue: queue.Queue[StepOutputs | None] = queue.Queue(config.output_queue_size or config.queue_size)
         self.final_output_queue: WakeQueue[EngineCoreOutputs] = WakeQueue(config.queue_size)
         tokenizer = load_tokenizer(config.model_spec)
         kv_cache = KVCacheManager(self.runner.num_blocks, config.block_size, config.enable_prefix_caching)
@@ -55,8 +54,9 @@ class EngineCore:
         executor = ThreadExecutor(self.runner) if config.worker_use_thread else InlineExecutor(self.runner)
         self.ipc_loop = IPCLoop(config, self.input_queue, self.final_output_queue)
         self.engine_loop = EngineCoreLoop(config, self.scheduler, executor, self.input_queue, self.output_queue)
-        self.output_processor = OutputProcessor(config, tokenizer, self.output_queue, self.final_output_queue,
-                                                self.input_queue)
+        self.output_processor = OutputProcessor(
+            config, tokenizer, self.output_queue, self.final_output_queue, self.input_queue
+        )
         self.threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -70,8 +70,13 @@ class EngineCore:
 
     def startup_handshake(self) -> None:
         """Send READY with what the front end must know."""
-        ready = EngineReady(pid=os.getpid(), device=self.runner.device.type, weights=self.config.model_spec.weights,
-                            num_blocks=self.runner.num_blocks, block_size=self.config.block_size)
+        ready = EngineReady(
+            pid=os.getpid(),
+            device=self.runner.device.type,
+            weights=self.config.model_spec.weights,
+            num_blocks=self.runner.num_blocks,
+            block_size=self.config.block_size,
+        )
         self.ipc_loop.output_socket.send_multipart([READY, msgspec.msgpack.encode(ready)])
 
     def wait_for_shutdown(self) -> None:

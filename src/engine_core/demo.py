@@ -80,8 +80,9 @@ class Demo:
         if self.arguments.no_load or profile is None:
             return None
         if self.arguments.concurrency or self.arguments.rate:
-            profile = replace(profile, concurrency=self.arguments.concurrency or profile.concurrency,
-                              rate=self.arguments.rate)
+            profile = replace(
+                profile, concurrency=self.arguments.concurrency or profile.concurrency, rate=self.arguments.rate
+            )
         return profile
 
     def _task(self) -> str:
@@ -155,13 +156,25 @@ class Demo:
     async def _start_front_end(self) -> None:
         arguments = self.arguments
         bind_port(arguments.host, arguments.port).close()
-        command = [sys.executable, "-m", "engine_core.frontend", "--host", arguments.host, "--port",
-                   str(arguments.port), "--json-events", "--parent-pid", str(os.getpid()),
-                   *(["--remove-run-dir"] if self.owns_run_dir else []), *config_to_arguments(self.config)]
+        command = [
+            sys.executable,
+            "-m",
+            "engine_core.frontend",
+            "--host",
+            arguments.host,
+            "--port",
+            str(arguments.port),
+            "--json-events",
+            "--parent-pid",
+            str(os.getpid()),
+            *(["--remove-run-dir"] if self.owns_run_dir else []),
+            *config_to_arguments(self.config),
+        ]
         if any(fault.driver == "small-shm" for fault in self.faults):
             command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SMALL_SHM, *command]
-        self.front_end = await asyncio.create_subprocess_exec(*command, stdin=subprocess.DEVNULL,
-                                                              stdout=subprocess.PIPE)
+        self.front_end = await asyncio.create_subprocess_exec(
+            *command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        )
 
     async def _wait_until_ready(self) -> None:
         """Follow the front end's events. Errors: StartupError when it ends first."""
@@ -246,8 +259,12 @@ class Demo:
                 self._start_helper("feed-weights", str(pipe), _weights_header(self.config), str(marker))
 
     def _start_helper(self, *command: str) -> None:
-        self.helpers.append(subprocess.Popen([sys.executable, "-m", "engine_core.fault_helpers", command[0],
-                                              str(os.getpid()), *command[1:]], stdin=subprocess.DEVNULL))
+        self.helpers.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "engine_core.fault_helpers", command[0], str(os.getpid()), *command[1:]],
+                stdin=subprocess.DEVNULL,
+            )
+        )
 
     async def _clean_up(self) -> None:
         """End every child, even stopped or hung ones, and remove every file."""
@@ -272,11 +289,19 @@ def _weights_header(config: EngineConfig) -> str:
     hidden, inner = spec.hidden_size, spec.intermediate_size
     shapes: dict[str, list[int]] = {"embed_tokens.weight": [spec.vocab_size, hidden], "norm.weight": [hidden]}
     for layer in range(spec.num_hidden_layers):
-        sizes = {"self_attn.q_proj": [query, hidden], "self_attn.k_proj": [shared, hidden],
-                 "self_attn.v_proj": [shared, hidden], "self_attn.o_proj": [hidden, query],
-                 "self_attn.q_norm": [spec.head_dim], "self_attn.k_norm": [spec.head_dim],
-                 "mlp.gate_proj": [inner, hidden], "mlp.up_proj": [inner, hidden], "mlp.down_proj": [hidden, inner],
-                 "input_layernorm": [hidden], "post_attention_layernorm": [hidden]}
+        sizes = {
+            "self_attn.q_proj": [query, hidden],
+            "self_attn.k_proj": [shared, hidden],
+            "self_attn.v_proj": [shared, hidden],
+            "self_attn.o_proj": [hidden, query],
+            "self_attn.q_norm": [spec.head_dim],
+            "self_attn.k_norm": [spec.head_dim],
+            "mlp.gate_proj": [inner, hidden],
+            "mlp.up_proj": [inner, hidden],
+            "mlp.down_proj": [hidden, inner],
+            "input_layernorm": [hidden],
+            "post_attention_layernorm": [hidden],
+        }
         shapes |= {f"layers.{layer}.{name}.weight": shape for name, shape in sizes.items()}
     header, end = {}, 0
     for name, shape in shapes.items():

@@ -63,6 +63,10 @@ def fill(path: str) -> None:
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[2]), signal.SIGKILL)
-    helpers: dict[str, Callable[..., None]] = {"burn": burn, "hold-lock": hold_lock, "feed-weights": feed_weights,
-                                              "fill": fill}
+    helpers: dict[str, Callable[..., None]] = {
+        "burn": burn,
+        "hold-lock": hold_lock,
+        "feed-weights": feed_weights,
+        "fill": fill,
+    }
     helpers[sys.argv[1]](*sys.argv[3:])

@@ -56,9 +56,13 @@ class FaultProbe:
 
     def _parked(self, *names: str) -> bool:
         """Whether these threads live and have not run at all."""
-        return all(name in self.before and name in self.after and
-                   self.before[name].switches == self.after[name].switches and
-                   self.after[name].cpu_seconds - self.before[name].cpu_seconds < 0.001 for name in names)
+        return all(
+            name in self.before
+            and name in self.after
+            and self.before[name].switches == self.after[name].switches
+            and self.after[name].cpu_seconds - self.before[name].cpu_seconds < 0.001
+            for name in names
+        )
 
     def _stuck(self) -> bool:
         """Whether clients wait and none was served during the look."""
@@ -68,8 +72,11 @@ class FaultProbe:
         timeout = aiohttp.ClientTimeout(total=10)
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(self.url + "/metrics") as response:
             families = text_string_to_metric_families(await response.text())
-        return {sample.name + sample.labels.get("finished_reason", ""): sample.value
-                for family in families for sample in family.samples}
+        return {
+            sample.name + sample.labels.get("finished_reason", ""): sample.value
+            for family in families
+            for sample in family.samples
+        }
 
     def _marked(self) -> bool:
         return Path(self.run_dir, f"{self.fault}.active").exists()
@@ -132,8 +139,14 @@ class FaultProbe:
         after = await self._metrics()
         steps = "vllm:iteration_tokens_total_count"
         loop = [clocks.get("EngineCoreLoop") for clocks in (self.before, self.after)]
-        return (self._stuck() and after[steps] == before[steps] and after["vllm:num_requests_waiting"] >= 1
-                and loop[0] is not None and loop[1] is not None and loop[1].switches - loop[0].switches > 50)
+        return (
+            self._stuck()
+            and after[steps] == before[steps]
+            and after["vllm:num_requests_waiting"] >= 1
+            and loop[0] is not None
+            and loop[1] is not None
+            and loop[1].switches - loop[0].switches > 50
+        )
 
     async def loop_gone(self) -> bool:
         await self._look_again()

@@ -47,10 +47,15 @@ class FrontEnd:
     def application(self) -> web.Application:
         """The aiohttp application with all routes."""
         app = web.Application(client_max_size=_MAX_BODY_BYTES, middlewares=[refuse_bad_requests])
-        app.add_routes([
-            web.get("/health", self.health), web.get("/metrics", self.show_metrics), web.get("/v1/models", self.models),
-            web.post("/v1/embeddings", self.embeddings), web.post("/v1/completions", self.completions),
-        ])
+        app.add_routes(
+            [
+                web.get("/health", self.health),
+                web.get("/metrics", self.show_metrics),
+                web.get("/v1/models", self.models),
+                web.post("/v1/embeddings", self.embeddings),
+                web.post("/v1/completions", self.completions),
+            ]
+        )
         return app
 
     async def health(self, _: web.Request) -> web.Response:
@@ -63,8 +68,13 @@ class FrontEnd:
 
     async def models(self, _: web.Request) -> web.Response:
         """The one model served."""
-        card = {"id": self.spec.name, "object": "model", "created": int(time.time()), "owned_by": "engine_core",
-                "max_model_len": self.config.max_model_len}
+        card = {
+            "id": self.spec.name,
+            "object": "model",
+            "created": int(time.time()),
+            "owned_by": "engine_core",
+            "max_model_len": self.config.max_model_len,
+        }
         return web.json_response({"object": "list", "data": [card]})
 
     async def embeddings(self, request: web.Request) -> web.Response:
@@ -73,7 +83,10 @@ class FrontEnd:
             raise RequestError(f"{self.spec.name} generates text; use /v1/completions")
         body, prompts = self._read_embedding(await request.read())
         header = EngineCoreRequest(
-            request_id=_new_id("embd"), task=body.task, pool=self.spec.pooling, dimensions=body.dimensions,
+            request_id=_new_id("embd"),
+            task=body.task,
+            pool=self.spec.pooling,
+            dimensions=body.dimensions,
             truncate_prompt_tokens=body.truncate_prompt_tokens,
         )
         outputs = await self._collect(header, prompts)
@@ -153,13 +166,19 @@ class FrontEnd:
             raise RequestError(f"logprobs must be in 0..{self.config.max_logprobs}")
         stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
         return EngineCoreRequest(
-            request_id=_new_id("cmpl"), task="generate", max_tokens=body.max_tokens, temperature=body.temperature,
-            stop=tuple(item for item in stop if item), logprobs=body.logprobs, ignore_eos=body.ignore_eos,
+            request_id=_new_id("cmpl"),
+            task="generate",
+            max_tokens=body.max_tokens,
+            temperature=body.temperature,
+            stop=tuple(item for item in stop if item),
+            logprobs=body.logprobs,
+            ignore_eos=body.ignore_eos,
             truncate_prompt_tokens=body.truncate_prompt_tokens,
         )
 
-    async def _stream(self, request: web.Request, request_id: str, pending: list[PendingRequest],
-                      choices: list[api.Choice]) -> web.StreamResponse:
+    async def _stream(
+        self, request: web.Request, request_id: str, pending: list[PendingRequest], choices: list[api.Choice]
+    ) -> web.StreamResponse:
         """Server-sent events: one per piece of news, then [DONE]."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
         await response.prepare(request)
@@ -242,8 +261,9 @@ def bind_port(host: str, port: int) -> socket.socket:
     return server
 
 
-async def serve(config: EngineConfig, server: socket.socket, report: Callable[[dict[str, Any]], None],
-                remove_run_dir: bool = False) -> int:
+async def serve(
+    config: EngineConfig, server: socket.socket, report: Callable[[dict[str, Any]], None], remove_run_dir: bool = False
+) -> int:
     """Start the engine core, serve until told to end, and clean up; returns the exit code."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -257,8 +277,9 @@ async def serve(config: EngineConfig, server: socket.socket, report: Callable[[d
             from engine_core.faults import install_in_front_end
 
             install_in_front_end(client)
-        runner = web.AppRunner(FrontEnd(client).application(), access_log=None, handler_cancellation=True,
-                               shutdown_timeout=0.1)
+        runner = web.AppRunner(
+            FrontEnd(client).application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1
+        )
         await runner.setup()
         await web.SockSite(runner, server, backlog=1024).start()
         handler = asyncio.ensure_future(client.output_handler())

@@ -32,9 +32,13 @@ class TransformersQwen3(nn.Module):
 
         AttentionInterface.register(PAGED, _attention_of_transformers)
         config = Qwen3Config(
-            vocab_size=spec.vocab_size, hidden_size=spec.hidden_size, intermediate_size=spec.intermediate_size,
-            num_hidden_layers=spec.num_hidden_layers, num_attention_heads=spec.num_attention_heads,
-            num_key_value_heads=spec.num_key_value_heads, head_dim=spec.head_dim,
+            vocab_size=spec.vocab_size,
+            hidden_size=spec.hidden_size,
+            intermediate_size=spec.intermediate_size,
+            num_hidden_layers=spec.num_hidden_layers,
+            num_attention_heads=spec.num_attention_heads,
+            num_key_value_heads=spec.num_key_value_heads,
+            head_dim=spec.head_dim,
             max_position_embeddings=spec.max_position_embeddings,
             rope_parameters={"rope_type": "default", "rope_theta": spec.rope_theta},
         )
@@ -60,8 +64,11 @@ class TransformersBert(nn.Module):
         from transformers.models.bert.modeling_bert import BertModel
 
         config = BertConfig(
-            vocab_size=spec.vocab_size, hidden_size=spec.hidden_size, intermediate_size=spec.intermediate_size,
-            num_hidden_layers=spec.num_hidden_layers, num_attention_heads=spec.num_attention_heads,
+            vocab_size=spec.vocab_size,
+            hidden_size=spec.hidden_size,
+            intermediate_size=spec.intermediate_size,
+            num_hidden_layers=spec.num_hidden_layers,
+            num_attention_heads=spec.num_attention_heads,
             max_position_embeddings=spec.max_position_embeddings,
         )
         self.model = BertModel(config, add_pooling_layer=False)

@@ -56,8 +56,12 @@ class WakeQueue(queue.Queue[T], Generic[T]):
 class IPCLoop:
     """Receives, decodes and queues requests; encodes and sends results."""
 
-    def __init__(self, config: EngineConfig, input_queue: queue.Queue[Request | AbortRequests | None],
-                 final_output_queue: WakeQueue[EngineCoreOutputs]) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        input_queue: queue.Queue[Request | AbortRequests | None],
+        final_output_queue: WakeQueue[EngineCoreOutputs],
+    ) -> None:
         self.config, self.input_queue, self.final_output_queue = config, input_queue, final_output_queue
         self.context = zmq.Context()
         self.input_socket = self._connect(zmq.PULL, config.input_address)

@@ -16,8 +16,27 @@ import msgspec
 _MAX_IN_FLIGHT = 1000
 _WINDOW_SECONDS = 10.0
 _RETRY_SECONDS = 0.2
-_WORDS = ("the", "engine", "waits", "for", "a", "step", "and", "block", "of", "tokens", "to", "run", "while", "many",
-          "requests", "share", "one", "long", "prefix")
+_WORDS = (
+    "the",
+    "engine",
+    "waits",
+    "for",
+    "a",
+    "step",
+    "and",
+    "block",
+    "of",
+    "tokens",
+    "to",
+    "run",
+    "while",
+    "many",
+    "requests",
+    "share",
+    "one",
+    "long",
+    "prefix",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +104,11 @@ class LoadGenerator:
         self.started = time.monotonic()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=None, sock_read=None)
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as self.session:
-            work = [self._open_loop()] if self.profile.rate else [
-                self._closed_loop() for _ in range(self.profile.concurrency)]
+            work = (
+                [self._open_loop()]
+                if self.profile.rate
+                else [self._closed_loop() for _ in range(self.profile.concurrency)]
+            )
             if self.profile.giant_tokens:
                 work.append(self._giant())
             await asyncio.gather(*work)
@@ -153,9 +175,16 @@ class LoadGenerator:
         prompts = [self._prompt(prompt_tokens or profile.prompt_tokens) for _ in range(profile.batch)]
         body: dict[str, Any] = {"input": prompts, "encoding_format": "base64", "task": profile.kind}
         if profile.kind == "generate":
-            body = {"prompt": prompts, "max_tokens": profile.max_tokens, "ignore_eos": True, "stop": profile.stop,
-                    "logprobs": profile.logprobs, "temperature": profile.temperature, "stream": profile.drop,
-                    "seed": self.random.randrange(1 << 30)}
+            body = {
+                "prompt": prompts,
+                "max_tokens": profile.max_tokens,
+                "ignore_eos": True,
+                "stop": profile.stop,
+                "logprobs": profile.logprobs,
+                "temperature": profile.temperature,
+                "stream": profile.drop,
+                "seed": self.random.randrange(1 << 30),
+            }
         body["truncate_prompt_tokens"] = profile.truncate_prompt_tokens
         return msgspec.json.encode(body)
 
@@ -181,5 +210,7 @@ class LoadGenerator:
             tokens_per_second=sum(item[2] for item in self.recent) / window,
             p50_seconds=latencies[len(latencies) // 2] if latencies else None,
             p99_seconds=latencies[min(len(latencies) - 1, len(latencies) * 99 // 100)] if latencies else None,
-            finished=self.finished, failed=self.failed, in_flight=self.in_flight,
+            finished=self.finished,
+            failed=self.failed,
+            in_flight=self.in_flight,
         )

@@ -30,9 +30,14 @@ class StepOutputs:
 class EngineCoreLoop:
     """The engine's heart beat, on the thread of the same name."""
 
-    def __init__(self, config: EngineConfig, scheduler: Scheduler, executor: InlineExecutor,
-                 input_queue: queue.Queue[Request | AbortRequests | None],
-                 output_queue: queue.Queue[StepOutputs | None]) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        scheduler: Scheduler,
+        executor: InlineExecutor,
+        input_queue: queue.Queue[Request | AbortRequests | None],
+        output_queue: queue.Queue[StepOutputs | None],
+    ) -> None:
         self.config, self.scheduler, self.executor = config, scheduler, executor
         self.input_queue, self.output_queue = input_queue, output_queue
         self.num_steps = 0
@@ -93,9 +98,15 @@ class EngineCoreLoop:
                 self.executor.runner.forget(request_step.request.request_id)
         stats = self._make_stats(scheduler_output)
         if self.config.log_steps:
-            logger.info("step %d: %d tokens, %d running, %d waiting, KV usage %.3f, requests %s", self.num_steps,
-                        stats.num_scheduled_tokens, stats.num_running, stats.num_waiting, stats.kv_cache_usage,
-                        [item.request.request_id for item in scheduler_output.scheduled])
+            logger.info(
+                "step %d: %d tokens, %d running, %d waiting, KV usage %.3f, requests %s",
+                self.num_steps,
+                stats.num_scheduled_tokens,
+                stats.num_running,
+                stats.num_waiting,
+                stats.kv_cache_usage,
+                [item.request.request_id for item in scheduler_output.scheduled],
+            )
         self._put_outputs(StepOutputs(steps, model_output, stats))
         return True
 
@@ -108,10 +119,13 @@ class EngineCoreLoop:
     def _make_stats(self, scheduler_output: SchedulerOutput) -> SchedulerStats:
         scheduler = self.scheduler
         return SchedulerStats(
-            num_running=len(scheduler.running), num_waiting=len(scheduler.waiting),
-            kv_cache_usage=scheduler.kv_cache.usage, num_preempted=scheduler_output.num_preempted,
+            num_running=len(scheduler.running),
+            num_waiting=len(scheduler.waiting),
+            kv_cache_usage=scheduler.kv_cache.usage,
+            num_preempted=scheduler_output.num_preempted,
             num_scheduled_tokens=scheduler_output.total_num_scheduled_tokens,
-            prefix_cache_queries=scheduler.kv_cache.num_queries, prefix_cache_hits=scheduler.kv_cache.num_hits,
+            prefix_cache_queries=scheduler.kv_cache.num_queries,
+            prefix_cache_hits=scheduler.kv_cache.num_hits,
         )
 
     def _put_outputs(self, outputs: StepOutputs) -> None:

@@ -32,12 +32,17 @@ class Metrics:
         self.queue_time = self._histogram("request_queue_time_seconds", "Time spent waiting.", _SECOND_BUCKETS)
         self.first_token = self._histogram("time_to_first_token_seconds", "Time to first token.", _SECOND_BUCKETS)
         self.latency = self._histogram("e2e_request_latency_seconds", "Time of whole requests.", _SECOND_BUCKETS)
-        self.success = Counter("vllm:request_success", "Finished requests.", (*_LABELS, "finished_reason"),
-                               registry=self.registry)
+        self.success = Counter(
+            "vllm:request_success", "Finished requests.", (*_LABELS, "finished_reason"), registry=self.registry
+        )
         for reason in ("stop", "length", "abort"):
             self.success.labels(*self.values, reason)
-        self.model_info = Gauge("engine_core:model_info", "The model, its weights and its device.",
-                                ("model", "weights", "device"), registry=self.registry)
+        self.model_info = Gauge(
+            "engine_core:model_info",
+            "The model, its weights and its device.",
+            ("model", "weights", "device"),
+            registry=self.registry,
+        )
         self.seen_queries = self.seen_hits = 0
 
     def _gauge(self, name: str, text: str) -> Gauge:
@@ -48,8 +53,9 @@ class Metrics:
         return counter
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        histogram: Histogram = Histogram(f"vllm:{name}", text, _LABELS, buckets=buckets,
-                                         registry=self.registry).labels(*self.values)
+        histogram: Histogram = Histogram(f"vllm:{name}", text, _LABELS, buckets=buckets, registry=self.registry).labels(
+            *self.values
+        )
         return histogram
 
     def set_ready(self, ready: EngineReady) -> None:

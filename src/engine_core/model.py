@@ -69,8 +69,11 @@ class ModelRunner:
         if self.spec.directory or self.config.weights_stream:
             load_tensors(self.model, self.spec, self.config.weights_stream)
         else:
-            print(f"engine_core: WEIGHTS ARE RANDOM for {self.spec.name}: outputs have no meaning, only their timing.",
-                  file=sys.stderr, flush=True)
+            print(
+                f"engine_core: WEIGHTS ARE RANDOM for {self.spec.name}: outputs have no meaning, only their timing.",
+                file=sys.stderr,
+                flush=True,
+            )
             init_random_weights(self.model, self.spec, self.config.seed)
         self.model = self.model.to(self.device).eval()
         self._allocate_kv_cache()
@@ -82,20 +85,27 @@ class ModelRunner:
         shape = (self.num_blocks * self.config.block_size, spec.num_key_value_heads, spec.head_dim)
         dtype = getattr(torch, spec.dtype)
         for _ in range(spec.num_hidden_layers):
-            self.kv_cache.append((torch.zeros(shape, dtype=dtype, device=self.device),
-                                  torch.zeros(shape, dtype=dtype, device=self.device)))
+            self.kv_cache.append(
+                (
+                    torch.zeros(shape, dtype=dtype, device=self.device),
+                    torch.zeros(shape, dtype=dtype, device=self.device),
+                )
+            )
 
     @torch.inference_mode()
     def warm_up(self) -> None:
         """Run one forward per size of `warm_up_sizes` (tokens), so that first requests meet warm kernels."""
         slots = self.num_blocks * self.config.block_size
-        sizes = [min(size, self.config.max_num_batched_tokens, slots, self.config.max_model_len)
-                 for size in self.config.warm_up_sizes]
+        sizes = [
+            min(size, self.config.max_num_batched_tokens, slots, self.config.max_model_len)
+            for size in self.config.warm_up_sizes
+        ]
         with StartupProgress("warming up", sum(sizes)) as progress:
             for size in sizes:
                 positions = torch.arange(size, device=self.device)
-                metadata = AttentionMetadata(positions, positions, self.kv_cache,
-                                             [PrefillSpan(0, size, positions, None)])
+                metadata = AttentionMetadata(
+                    positions, positions, self.kv_cache, [PrefillSpan(0, size, positions, None)]
+                )
                 self._model_forward(ModelInputs(torch.zeros_like(positions), metadata))
                 self._wait_for_device()
                 progress.advance(size)
@@ -141,8 +151,13 @@ class ModelRunner:
     def _slots(self, requests: list[Request]) -> Tensor:
         """Slots of whole requests from their block tables: (requests, most tokens), padded with slots of block 0."""
         longest = max(len(request.blocks) for request in requests)
-        tables = torch.tensor([[block.block_id for block in request.blocks] + [0] * (longest - len(request.blocks))
-                               for request in requests], device=self.device)
+        tables = torch.tensor(
+            [
+                [block.block_id for block in request.blocks] + [0] * (longest - len(request.blocks))
+                for request in requests
+            ],
+            device=self.device,
+        )
         offsets = torch.arange(self.config.block_size, device=self.device)
         return (tables[:, :, None] * self.config.block_size + offsets).flatten(1)
 

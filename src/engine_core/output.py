@@ -38,9 +38,14 @@ class RequestState:
 class OutputProcessor:
     """Turns steps into results, on the thread of the same name."""
 
-    def __init__(self, config: EngineConfig, tokenizer: Tokenizer, output_queue: queue.Queue[StepOutputs | None],
-                 final_output_queue: WakeQueue[EngineCoreOutputs],
-                 input_queue: queue.Queue[Request | AbortRequests | None]) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        tokenizer: Tokenizer,
+        output_queue: queue.Queue[StepOutputs | None],
+        final_output_queue: WakeQueue[EngineCoreOutputs],
+        input_queue: queue.Queue[Request | AbortRequests | None],
+    ) -> None:
         self.config, self.tokenizer = config, tokenizer
         self.output_queue, self.final_output_queue, self.input_queue = output_queue, final_output_queue, input_queue
         self.states: dict[str, RequestState] = {}
@@ -121,8 +126,9 @@ class OutputProcessor:
         """Text that the newest token adds; "" while a character is incomplete."""
         if self.python_tokenizer is not None:
             return self._detokenize_in_python(self.python_tokenizer, state)
-        before, after = self.tokenizer.decode_batch([
-            state.token_ids[state.prefix_offset : state.read_offset], state.token_ids[state.prefix_offset :]])
+        before, after = self.tokenizer.decode_batch(
+            [state.token_ids[state.prefix_offset : state.read_offset], state.token_ids[state.prefix_offset :]]
+        )
         if len(after) <= len(before) or after.endswith(_REPLACEMENT):
             return ""
         state.prefix_offset, state.read_offset = state.read_offset, len(state.token_ids)
@@ -142,8 +148,11 @@ class OutputProcessor:
         """Where the first stop string begins in the text, None when there is none."""
         if self.python_tokenizer is not None:
             return self.python_tokenizer.find_first(state.text, state.request.params.stop)
-        found = [index for stop in state.request.params.stop
-                 if (index := state.text.find(stop, max(0, state.sent - len(stop)))) >= 0]
+        found = [
+            index
+            for stop in state.request.params.stop
+            if (index := state.text.find(stop, max(0, state.sent - len(stop)))) >= 0
+        ]
         return min(found, default=None)
 
     def _compute_logprobs(self, logits: Tensor, token_id: int, num_logprobs: int) -> TokenLogprobs:

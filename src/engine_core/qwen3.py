@@ -95,7 +95,7 @@ class Qwen3Decoder(nn.Module):
     def forward(self, input_ids: Tensor, metadata: AttentionMetadata) -> Tensor:
         """Shapes: (tokens,) -> (tokens, hidden)."""
         steps = torch.arange(0, self.head_dim, 2, device=input_ids.device, dtype=torch.float32) / self.head_dim
-        angles = metadata.positions.float()[:, None] * (self.rope_theta ** -steps)[None]
+        angles = metadata.positions.float()[:, None] * (self.rope_theta**-steps)[None]
         angles = torch.cat((angles, angles), dim=-1)[:, None]
         cos, sin = angles.cos(), angles.sin()
         hidden = self.embed_tokens(input_ids)

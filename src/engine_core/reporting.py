@@ -36,10 +36,16 @@ class JsonReporter:
 
     def load(self, stats: LoadStats) -> None:
         """Print the rates, and latencies in seconds."""
-        self.event("load", requests_per_second=round(stats.requests_per_second, 3),
-                   tokens_per_second=round(stats.tokens_per_second, 1), p50_seconds=stats.p50_seconds,
-                   p99_seconds=stats.p99_seconds, finished=stats.finished, failed=stats.failed,
-                   in_flight=stats.in_flight)
+        self.event(
+            "load",
+            requests_per_second=round(stats.requests_per_second, 3),
+            tokens_per_second=round(stats.tokens_per_second, 1),
+            p50_seconds=stats.p50_seconds,
+            p99_seconds=stats.p99_seconds,
+            finished=stats.finished,
+            failed=stats.failed,
+            in_flight=stats.in_flight,
+        )
 
     def close(self) -> None:
         """Nothing to do."""
@@ -55,21 +61,27 @@ class HumanReporter:
     def event(self, name: str, **values: Any) -> None:
         """Print what a person needs to know."""
         if name == "starting":
-            print(f"starting: front end pid {values['frontend_pid']}, engine_core pid {values['engine_pid']}",
-                  flush=True)
+            print(
+                f"starting: front end pid {values['frontend_pid']}, engine_core pid {values['engine_pid']}", flush=True
+            )
         elif name == "ready":
-            print(f"ready at {values['url']}\n  front end    pid {values['frontend_pid']}\n"
-                  f"  engine_core  pid {values['engine_pid']}\n\n"
-                  f"look at it:  enginectl doctor --pid {values['engine_pid']}\nstop it:     Ctrl-C\n", flush=True)
+            print(
+                f"ready at {values['url']}\n  front end    pid {values['frontend_pid']}\n"
+                f"  engine_core  pid {values['engine_pid']}\n\n"
+                f"look at it:  enginectl doctor --pid {values['engine_pid']}\nstop it:     Ctrl-C\n",
+                flush=True,
+            )
         elif name == "fault-active":
             self.close()
             print(f"fault active: {values['fault']}", flush=True)
 
     def load(self, stats: LoadStats) -> None:
         """Refresh the live line."""
-        line = (f"{stats.requests_per_second:8.1f} requests/s {stats.tokens_per_second:10.0f} tokens/s   "
-                f"p50 {_seconds(stats.p50_seconds)}   p99 {_seconds(stats.p99_seconds)}   "
-                f"{stats.in_flight} waiting")
+        line = (
+            f"{stats.requests_per_second:8.1f} requests/s {stats.tokens_per_second:10.0f} tokens/s   "
+            f"p50 {_seconds(stats.p50_seconds)}   p99 {_seconds(stats.p99_seconds)}   "
+            f"{stats.in_flight} waiting"
+        )
         if sys.stdout.isatty():
             self._refresh(line)
         elif time.monotonic() - self.printed >= _PLAIN_LINE_EVERY_SECONDS:

@@ -14,9 +14,22 @@ from engine_core.messages import EngineCoreRequest
 class Request:
     """One request inside the scheduler. `token_ids` is the prompt and what was generated so far."""
 
-    __slots__ = ("arrived", "block_hashes", "blocks", "needs_all_hidden_states", "num_cached_blocks",
-                 "num_cached_tokens", "num_computed_tokens", "num_preemptions", "num_prompt_tokens", "params",
-                 "request_id", "scheduled_first", "task", "token_ids")
+    __slots__ = (
+        "arrived",
+        "block_hashes",
+        "blocks",
+        "needs_all_hidden_states",
+        "num_cached_blocks",
+        "num_cached_tokens",
+        "num_computed_tokens",
+        "num_preemptions",
+        "num_prompt_tokens",
+        "params",
+        "request_id",
+        "scheduled_first",
+        "task",
+        "token_ids",
+    )
 
     def __init__(self, params: EngineCoreRequest, token_ids: list[int], block_hashes: list[bytes]) -> None:
         self.request_id = params.request_id
@@ -160,8 +173,10 @@ class Scheduler:
 
     def _sort_waiting(self) -> None:
         """Order the waiting queue by the length of the cached prefix, longest first, then by arrival."""
-        matches = [(-len(self.kv_cache.get_computed_blocks(request)), request.arrived, index)
-                   for index, request in enumerate(self.waiting)]
+        matches = [
+            (-len(self.kv_cache.get_computed_blocks(request)), request.arrived, index)
+            for index, request in enumerate(self.waiting)
+        ]
         matches.sort()
         requests = list(self.waiting)
         self.waiting = deque(requests[index] for _, _, index in matches)

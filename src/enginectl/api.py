@@ -1,8 +1,8 @@
 """The library face: observe or read, diagnose, render. Everything else is private and may change.
 
-    from enginectl import api
-    recording = api.observe(4242)
-    print(api.render(api.diagnose(recording)))
+from enginectl import api
+recording = api.observe(4242)
+print(api.render(api.diagnose(recording)))
 """
 
 from __future__ import annotations

@@ -57,10 +57,12 @@ def test_pattern_without_a_function_is_refused() -> None:
 
 
 def test_outer_frames_decide_the_meaning_of_the_same_leaf() -> None:
-    matcher = Matcher([
-        row("engine.waits", "shm.py:dequeue", "executor.py:get_response"),
-        row("worker.idle", "shm.py:dequeue", "executor.py:worker_busy_loop"),
-    ])
+    matcher = Matcher(
+        [
+            row("engine.waits", "shm.py:dequeue", "executor.py:get_response"),
+            row("worker.idle", "shm.py:dequeue", "executor.py:worker_busy_loop"),
+        ]
+    )
     engine = matcher.match(stack("shm.py:acquire_read", "shm.py:dequeue", "executor.py:get_response", "core.py:step"))
     worker = matcher.match(stack("shm.py:acquire_read", "shm.py:dequeue", "executor.py:worker_busy_loop"))
     assert engine and engine.row.id == "engine.waits" and engine.positions == (1, 2)

@@ -19,7 +19,9 @@ EMPTY = (counters(steps=5), counters(steps=5))
 LOOP_FORWARD = T("EngineCoreLoop", [s.FORWARD, (*s.FORWARD[:1], "x.py:layer", *s.FORWARD[1:])], cpu=0.95, state="R")
 LOOP_IDLE = T("EngineCoreLoop", [s.LOOP_IDLE])
 HOT_GPU = GpuSample(index=0, utilization_percent=98, memory_activity_percent=55, power_watts=520, power_limit_watts=700)
-SPINNING_GPU = GpuSample(index=0, utilization_percent=100, memory_activity_percent=0, power_watts=120, power_limit_watts=700)
+SPINNING_GPU = GpuSample(
+    index=0, utilization_percent=100, memory_activity_percent=0, power_watts=120, power_limit_watts=700
+)
 COLD_GPU = GpuSample(index=0, utilization_percent=12, memory_activity_percent=2, power_watts=90, power_limit_watts=700)
 
 

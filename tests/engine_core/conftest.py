@@ -65,8 +65,17 @@ class Program:
 def start(module: str, *arguments: str) -> Program:
     """Start `python -m MODULE` with JSON events."""
     command = [sys.executable, "-u", "-m", module, "--json-events", *arguments]
-    return Program(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1,
-                                    stdin=subprocess.DEVNULL, env=environment()))
+    return Program(
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            bufsize=1,
+            stdin=subprocess.DEVNULL,
+            env=environment(),
+        )
+    )
 
 
 @dataclass

@@ -23,8 +23,14 @@ pytestmark = pytest.mark.live
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "engine_core", *arguments], capture_output=True, text=True, timeout=90,
-                          env=environment(), stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        [sys.executable, "-m", "engine_core", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def run_dir_of(pid: int) -> Path:
@@ -88,13 +94,16 @@ def test_a_fault_becomes_active_and_the_server_still_answers(fault: str, gone: C
     assert not run_dir.exists()
 
 
-@pytest.mark.parametrize(("arguments", "reason"), [
-    (("--model", "no-such-model"), "unknown model 'no-such-model'; known: qwen3-embedding-tiny"),
-    (("--fault", "no-such-fault"), "unknown fault 'no-such-fault'; known: idle"),
-    (("--hf-overrides", '{"nonsense": 1}'), "--hf-overrides"),
-    (("--max-num-seqs", "0"), "--max-num-seqs must be at least 1"),
-    (("--model", "qwen3-0.6b", "--weights", "real"), "no weights found for qwen3-0.6b"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--model", "no-such-model"), "unknown model 'no-such-model'; known: qwen3-embedding-tiny"),
+        (("--fault", "no-such-fault"), "unknown fault 'no-such-fault'; known: idle"),
+        (("--hf-overrides", '{"nonsense": 1}'), "--hf-overrides"),
+        (("--max-num-seqs", "0"), "--max-num-seqs must be at least 1"),
+        (("--model", "qwen3-0.6b", "--weights", "real"), "no weights found for qwen3-0.6b"),
+    ],
+)
 def test_wrong_arguments_give_one_line_and_status_2(arguments: tuple[str, ...], reason: str) -> None:
     result = run(*arguments)
     assert (result.returncode, result.stdout) == (2, "")

@@ -31,8 +31,14 @@ def add(scheduler: Scheduler, name: str, prompt: Sequence[int], **params: Any) -
 def run_step(scheduler: Scheduler, token: int = 1) -> SchedulerOutput:
     """One step in which every completed request samples `token`."""
     output = scheduler.schedule()
-    scheduler.update_from_output(output, {item.request.request_id: token for item in output.scheduled
-                                          if item.completes and item.request.task == "generate"})
+    scheduler.update_from_output(
+        output,
+        {
+            item.request.request_id: token
+            for item in output.scheduled
+            if item.completes and item.request.task == "generate"
+        },
+    )
     return output
 
 

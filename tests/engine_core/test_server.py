@@ -63,8 +63,9 @@ def test_completion_and_its_log_probabilities(generator: Server) -> None:
 
 
 def test_several_samples_differ(generator: Server) -> None:
-    answer = generator.post("/v1/completions", prompt="hello", max_tokens=8, n=3, temperature=1.0, seed=5,
-                            ignore_eos=True)
+    answer = generator.post(
+        "/v1/completions", prompt="hello", max_tokens=8, n=3, temperature=1.0, seed=5, ignore_eos=True
+    )
     assert len({choice["text"] for choice in answer["choices"]}) == 3
 
 
@@ -80,8 +81,9 @@ def test_a_stop_string_ends_the_text_and_frees_the_blocks(generator: Server, wai
 
 def test_a_stream_says_the_same_as_a_whole_answer(generator: Server) -> None:
     whole = generator.post("/v1/completions", prompt="stream", max_tokens=9, ignore_eos=True)["choices"][0]
-    _, raw = generator.request("/v1/completions", {"prompt": "stream", "max_tokens": 9, "ignore_eos": True,
-                                                   "stream": True})
+    _, raw = generator.request(
+        "/v1/completions", {"prompt": "stream", "max_tokens": 9, "ignore_eos": True, "stream": True}
+    )
     lines = [line.removeprefix(b"data: ") for line in raw.split(b"\n\n") if line]
     assert lines.pop() == b"[DONE]"
     pieces = [json.loads(line)["choices"][0] for line in lines]
@@ -103,16 +105,19 @@ def test_a_client_that_goes_away_aborts_its_request(generator: Server, wait_unti
     assert generator.metric("vllm:num_requests_running") == 0
 
 
-@pytest.mark.parametrize(("path", "body", "reason"), [
-    ("/v1/completions", {"prompt": ""}, "empty"),
-    ("/v1/completions", {"prompt": [1, 2, 9999]}, "token ids"),
-    ("/v1/completions", {"prompt": "x", "max_tokens": 0}, "max_tokens"),
-    ("/v1/completions", {"prompt": "x", "logprobs": 1000}, "logprobs"),
-    ("/v1/completions", {"prompt": list(range(256)) * 10}, "context"),
-    ("/v1/completions", {"nothing": 1}, "prompt"),
-    ("/v1/completions", {"prompt": {"a": 1}}, "string"),
-    ("/v1/embeddings", {"input": "x"}, "/v1/completions"),
-])
+@pytest.mark.parametrize(
+    ("path", "body", "reason"),
+    [
+        ("/v1/completions", {"prompt": ""}, "empty"),
+        ("/v1/completions", {"prompt": [1, 2, 9999]}, "token ids"),
+        ("/v1/completions", {"prompt": "x", "max_tokens": 0}, "max_tokens"),
+        ("/v1/completions", {"prompt": "x", "logprobs": 1000}, "logprobs"),
+        ("/v1/completions", {"prompt": list(range(256)) * 10}, "context"),
+        ("/v1/completions", {"nothing": 1}, "prompt"),
+        ("/v1/completions", {"prompt": {"a": 1}}, "string"),
+        ("/v1/embeddings", {"input": "x"}, "/v1/completions"),
+    ],
+)
 def test_bad_requests_are_refused_with_the_reason(generator: Server, path: str, body: Any, reason: str) -> None:
     status, answer = generator.request(path, body)
     assert status == 400
@@ -122,15 +127,26 @@ def test_bad_requests_are_refused_with_the_reason(generator: Server, path: str, 
 def test_metrics_have_vllm_names(generator: Server) -> None:
     generator.post("/v1/completions", prompt="count", max_tokens=3, ignore_eos=True)
     labels = {"model_name": "qwen3-tiny", "engine": "0"}
-    for name in ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:iteration_tokens_total_count",
-                 "vllm:request_queue_time_seconds_count", "vllm:time_to_first_token_seconds_count",
-                 "vllm:e2e_request_latency_seconds_count"):
+    for name in (
+        "vllm:prompt_tokens_total",
+        "vllm:generation_tokens_total",
+        "vllm:iteration_tokens_total_count",
+        "vllm:request_queue_time_seconds_count",
+        "vllm:time_to_first_token_seconds_count",
+        "vllm:e2e_request_latency_seconds_count",
+    ):
         assert generator.metric(name, **labels) > 0, name
     assert generator.metric("vllm:request_success_total", finished_reason="length", **labels) > 0
     assert generator.metric("engine_core:model_info", model="qwen3-tiny", weights="random") == 1
     text = generator.request("/metrics")[1].decode()
-    for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
-                 "vllm:num_preemptions_total", "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"):
+    for name in (
+        "vllm:num_requests_running",
+        "vllm:num_requests_waiting",
+        "vllm:kv_cache_usage_perc",
+        "vllm:num_preemptions_total",
+        "vllm:prefix_cache_queries_total",
+        "vllm:prefix_cache_hits_total",
+    ):
         assert f"\n{name}{{" in text, name
 
 

@@ -74,12 +74,25 @@ def test_a_shell_names_its_python_children() -> None:
 
 
 def test_python_but_no_engine(python_process: subprocess.Popen[bytes]) -> None:
-    one_clear_line(enginectl("doctor", "--pid", str(python_process.pid), "-q", "--no-confirm"), 21, "no engine that is known")
+    one_clear_line(
+        enginectl("doctor", "--pid", str(python_process.pid), "-q", "--no-confirm"), 21, "no engine that is known"
+    )
 
 
 def test_target_is_killed_while_it_is_observed(python_process: subprocess.Popen[bytes]) -> None:
     watcher = subprocess.Popen(
-        [sys.executable, "-m", "enginectl", "doctor", "--pid", str(python_process.pid), "--duration", "30", "--samples", "60"],
+        [
+            sys.executable,
+            "-m",
+            "enginectl",
+            "doctor",
+            "--pid",
+            str(python_process.pid),
+            "--duration",
+            "30",
+            "--samples",
+            "60",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -129,7 +142,9 @@ def test_knowledge_folder_that_is_none() -> None:
 
 def test_broken_knowledge_names_file_and_key(tmp_path: Path) -> None:
     (tmp_path / "waits").mkdir()
-    (tmp_path / "waits" / "mine.toml").write_text('[[wait]]\nid = "mine.x"\nclass = "cpu"\nmeaning = "M."\nframs = []\n')
+    (tmp_path / "waits" / "mine.toml").write_text(
+        '[[wait]]\nid = "mine.x"\nclass = "cpu"\nmeaning = "M."\nframs = []\n'
+    )
     one_clear_line(enginectl("rules", "--knowledge", str(tmp_path)), 2, "mine.toml")
 
 
@@ -145,7 +160,9 @@ def test_unknown_model_and_unknown_fault_and_taken_port() -> None:
 
 def test_output_that_cannot_be_written(tmp_path: Path) -> None:
     dump = tmp_path / "dump.txt"
-    dump.write_text('Process 1: x\nPython v3.11.0 (/usr/bin/python3)\n\nThread 1 (idle): "MainThread"\n    f (a.py:1)\n')
+    dump.write_text(
+        'Process 1: x\nPython v3.11.0 (/usr/bin/python3)\n\nThread 1 (idle): "MainThread"\n    f (a.py:1)\n'
+    )
     done = enginectl("doctor", "--from", str(dump), "-o", "/no/such/folder/report.txt")
     one_clear_line(done, 2, "cannot write")
 

@@ -17,7 +17,8 @@ from enginectl.top.moment import Choice
 DRAWN_WITH = "8.2"
 """The Textual release line whose drawing the snapshot files hold; another one draws the same screen differently."""
 pytestmark = pytest.mark.skipif(
-    not textual_version("textual").startswith(DRAWN_WITH + "."), reason=f"the snapshots were drawn with Textual {DRAWN_WITH}"
+    not textual_version("textual").startswith(DRAWN_WITH + "."),
+    reason=f"the snapshots were drawn with Textual {DRAWN_WITH}",
 )
 SIZES = {"small": (80, 24), "usual": (100, 30), "wide": (160, 50)}
 Compare = Callable[..., bool]

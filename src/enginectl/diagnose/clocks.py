@@ -155,9 +155,7 @@ _RATES = {
 }
 
 
-def _stalled(
-    before: Sequence[CounterSample], after: Sequence[CounterSample], names: dict[str, tuple[str, ...]]
-) -> int:
+def _stalled(before: Sequence[CounterSample], after: Sequence[CounterSample], names: dict[str, tuple[str, ...]]) -> int:
     """How many engines, told apart by their `engine` label, had requests at both ends and moved nothing between."""
     labels = {c.labels["engine"] for c in after if "engine" in c.labels}
     if len(labels) < 2:
