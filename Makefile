@@ -41,6 +41,7 @@ selftest: $(VENV)/.test  ## Run every fault of the bundled engine against its ex
 
 lint: $(VENV)/.test  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check src tests tools
+	$(BIN)/ruff format --check src tests tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

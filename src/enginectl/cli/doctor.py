@@ -51,9 +51,9 @@ def doctor(
         Path | None, typer.Option(metavar="FILE", help="TOML with facts that a dump cannot carry.")
     ] = None,
     same_process: Annotated[
-        bool, typer.Option(help="Dumps without a pid are samples of one process, not peers.")
+        bool, typer.Option("--same-process", help="Dumps without a pid are samples of one process, not peers.")
     ] = False,
-    only_pid: Annotated[bool, typer.Option(help="Look at this one process only.")] = False,
+    only_pid: Annotated[bool, typer.Option("--only-pid", help="Look at this one process only.")] = False,
     json_: Annotated[
         bool, typer.Option("--json", envvar="ENGINECTL_DOCTOR_JSON", help="The same as --format json.")
     ] = False,
@@ -68,15 +68,17 @@ def doctor(
     duration: Annotated[float, typer.Option(min=0, help="Seconds to observe.")] = 2.0,
     samples: Annotated[int, typer.Option(min=1, max=1000, help="Stack samples within that time.")] = 5,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds any single read may take.")] = 10.0,
-    native: Annotated[bool, typer.Option(help="Read native frames too (slower).")] = False,
+    native: Annotated[bool, typer.Option("--native", help="Read native frames too (slower).")] = False,
     url: Annotated[str, typer.Option(metavar="URL", help="The engine's /metrics; found by itself when left out.")] = "",
     token: Annotated[str, typer.Option(envvar="ENGINECTL_TOKEN", help="Bearer token for --url.")] = "",
-    no_gpu: Annotated[bool, typer.Option(help="Do not ask NVML.")] = False,
-    no_confirm: Annotated[bool, typer.Option(help="Do not look 10 s longer when it seems hung.")] = False,
+    no_gpu: Annotated[bool, typer.Option("--no-gpu", help="Do not ask NVML.")] = False,
+    no_confirm: Annotated[
+        bool, typer.Option("--no-confirm", help="Do not look 10 s longer when it seems hung.")
+    ] = False,
     knowledge: Annotated[str, typer.Option(metavar="DIR", help="More wait points, rules and engines.")] = "",
     fail_on: Annotated[FailOn, typer.Option(help="Exit with 10 from this severity on.")] = FailOn.WARNING,
     redact: Annotated[bool, typer.Option("--redact/--no-redact", help="Take secrets out of command lines.")] = True,
-    no_color: Annotated[bool, typer.Option(help="No colours.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress on stderr.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show helpers, all stacks and all rules.")] = False,
 ) -> None:

@@ -33,13 +33,13 @@ def record(
     log: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The engine's log: its last lines as classes, not as text.")
     ] = None,
-    force: Annotated[bool, typer.Option(help="Replace a file that exists.")] = False,
-    only_pid: Annotated[bool, typer.Option(help="Record this one process only.")] = False,
-    native: Annotated[bool, typer.Option(help="Read native frames too (slower).")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    only_pid: Annotated[bool, typer.Option("--only-pid", help="Record this one process only.")] = False,
+    native: Annotated[bool, typer.Option("--native", help="Read native frames too (slower).")] = False,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds any single read may take.")] = 10.0,
     url: Annotated[str, typer.Option(metavar="URL", help="The engine's /metrics; found by itself when left out.")] = "",
     token: Annotated[str, typer.Option(help="Bearer token for --url.")] = "",
-    no_gpu: Annotated[bool, typer.Option(help="Do not ask NVML.")] = False,
+    no_gpu: Annotated[bool, typer.Option("--no-gpu", help="Do not ask NVML.")] = False,
     knowledge: Annotated[str, typer.Option(metavar="DIR", help="More engines.")] = "",
     redact: Annotated[bool, typer.Option("--redact/--no-redact", help="Take secrets out of command lines.")] = True,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No notes on stderr.")] = False,

@@ -22,12 +22,12 @@ def top(
     from_: Annotated[
         list[Path] | None, typer.Option("--from", metavar="FILE", help="Replay a recording or saved dumps.")
     ] = None,
-    only_pid: Annotated[bool, typer.Option(help="Look at this one process only.")] = False,
+    only_pid: Annotated[bool, typer.Option("--only-pid", help="Look at this one process only.")] = False,
     url: Annotated[str, typer.Option(metavar="URL", help="The engine's /metrics; found by itself when left out.")] = "",
     token: Annotated[str, typer.Option(help="Bearer token for --url.")] = "",
-    no_gpu: Annotated[bool, typer.Option(help="Do not ask NVML.")] = False,
+    no_gpu: Annotated[bool, typer.Option("--no-gpu", help="Do not ask NVML.")] = False,
     knowledge: Annotated[str, typer.Option(metavar="DIR", help="More wait points, rules and engines.")] = "",
-    no_color: Annotated[bool, typer.Option(help="No colours.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
 ) -> None:
     """Watch one engine live: verdict, processes, threads, devices. It only looks."""
     from enginectl.cli import pipeline

@@ -29,7 +29,7 @@ def watch(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds any single read may take.")] = 10.0,
     url: Annotated[str, typer.Option(metavar="URL", help="The engine's /metrics; found by itself when left out.")] = "",
     token: Annotated[str, typer.Option(help="Bearer token for --url.")] = "",
-    no_gpu: Annotated[bool, typer.Option(help="Do not ask NVML.")] = False,
+    no_gpu: Annotated[bool, typer.Option("--no-gpu", help="Do not ask NVML.")] = False,
     knowledge: Annotated[str, typer.Option(metavar="DIR", help="More wait points, rules and engines.")] = "",
 ) -> None:
     """Watch an engine: verdict changes as lines, triggers that record and tell, metrics for Prometheus."""
