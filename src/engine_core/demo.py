@@ -40,7 +40,6 @@ class Demo:
         self.faults = self._chosen_faults()
         self.config = self._configure()
         self.profile = self._load_profile()
-        self.reporter: Reporter = make_reporter(arguments.json_events)
         self.run_dir = Path(self.config.run_dir or tempfile.mkdtemp(prefix="engine_core-"))
         self.owns_run_dir = not self.config.run_dir
         self.config.run_dir = str(self.run_dir)
@@ -51,6 +50,7 @@ class Demo:
         self.load: LoadGenerator | None = None
         self.watching: asyncio.Task[None] | None = None
         self.stop = asyncio.Event()
+        self.reporter: Reporter = make_reporter(arguments.json_events, self.stop.set)
 
     def _chosen_faults(self) -> list[Fault]:
         chosen = []

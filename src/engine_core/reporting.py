@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from engine_core.load import LoadStats
@@ -27,12 +28,18 @@ class Reporter(Protocol):
 
 
 class JsonReporter:
-    """One JSON object per line on stdout."""
+    """One JSON object per line on stdout. `reader_gone` is called when nobody reads any more."""
+
+    def __init__(self, reader_gone: Callable[[], None]) -> None:
+        self.reader_gone = reader_gone
 
     def event(self, name: str, **values: Any) -> None:
         """Print the event at once."""
-        with contextlib.suppress(BrokenPipeError):  # the reader may have gone; the run still has to end cleanly
+        try:
             print(json.dumps({"event": name, **values}), flush=True)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered has to go somewhere
+            self.reader_gone()
 
     def load(self, stats: LoadStats) -> None:
         """Print the rates, and latencies in seconds."""
@@ -107,6 +114,6 @@ def _seconds(value: float | None) -> str:
     return "     -" if value is None else f"{value:5.2f}s"
 
 
-def make_reporter(json_events: bool) -> Reporter:
-    """The reporter asked for."""
-    return JsonReporter() if json_events else HumanReporter()
+def make_reporter(json_events: bool, reader_gone: Callable[[], None]) -> Reporter:
+    """The reporter asked for. A program that follows the events and has died wants the run no longer."""
+    return JsonReporter(reader_gone) if json_events else HumanReporter()

@@ -75,6 +75,22 @@ def test_the_death_of_the_program_ends_a_stopped_engine(gone: Callable[[int], No
     assert not glob.glob(f"/dev/shm/engine_core-{ready['engine_pid']}-*")
 
 
+@pytest.mark.parametrize("arguments", [("--concurrency", "2"), ("--fault", "queue-cycle")])
+def test_it_ends_when_nobody_reads_its_events_any_more(arguments: tuple[str, ...], gone: Callable[[int], None]) -> None:
+    program = start("engine_core", *arguments)
+    try:
+        ready = program.wait_for("ready")
+        run_dir = run_dir_of(ready["frontend_pid"])
+        assert program.process.stdout is not None
+        program.process.stdout.close()
+        assert program.process.wait(60) == 0
+    finally:
+        program.end(signal.SIGKILL)
+    gone(ready["frontend_pid"])
+    gone(ready["engine_pid"])
+    assert not run_dir.exists()
+
+
 @pytest.mark.parametrize("fault", ["queue-cycle", "crash"])
 def test_a_fault_becomes_active_and_the_server_still_answers(fault: str, gone: Callable[[int], None]) -> None:
     import urllib.request

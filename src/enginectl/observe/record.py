@@ -85,7 +85,7 @@ class Observation:
         if not self._url:
             self._url = self._find_url()
         if stacks.may_raise_priority():
-            self._notes.append("stack samples were taken from a real-time scheduling class")
+            self._notes.append("stack samples were taken at raised priority")
 
     def _find_members(
         self,

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -90,15 +91,16 @@ def py_spy_version() -> str:
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+NICE = -20
+
+
 @functools.lru_cache(maxsize=1)
 def may_raise_priority() -> bool:
-    """Whether this process may put its helpers into the lowest real-time class."""
-    if not hasattr(os, "sched_setscheduler"):
-        return False
-    before = os.sched_getscheduler(0)
+    """Whether this process may run its sampling at the highest priority of the ordinary scheduling class."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
     try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-        os.sched_setscheduler(0, before, os.sched_param(0))
+        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+        os.setpriority(os.PRIO_PROCESS, 0, before)
     except OSError:
         return False
     return True
@@ -106,27 +108,34 @@ def may_raise_priority() -> bool:
 
 @contextlib.contextmanager
 def sampling_priority() -> Iterator[None]:
-    """Put this thread into the lowest real-time class while it samples, where that is permitted.
+    """Raise the priority of this thread while it samples, where that is permitted.
 
-    A spinning engine on few cores can keep the observer off its core for seconds. Children do not inherit it.
+    A spinning engine on few cores can keep the observer off its core for seconds. Never a real-time class: reading
+    the symbols of a large process takes seconds of CPU, and would take them from the target.
     """
     if not may_raise_priority():
         yield
         return
-    before, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
-    os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    me = threading.get_native_id()
+    before = os.getpriority(os.PRIO_PROCESS, me)
+    os.setpriority(os.PRIO_PROCESS, me, NICE)
     try:
         yield
     finally:
-        os.sched_setscheduler(0, before, parameter)
+        os.setpriority(os.PRIO_PROCESS, me, before)
 
 
 def _child_setup() -> None:
-    """In the child, before py-spy starts: own group, dies with its parent, sampled from a real-time class."""
+    """In the child, before py-spy starts: dies with its parent, and has the priority of who samples.
+
+    Its session is its own, and with it its autogroup: a nice value counts between groups only when the group has it.
+    """
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if may_raise_priority():
         with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+            os.setpriority(os.PRIO_PROCESS, 0, NICE)
+            with open("/proc/self/autogroup", "wb", buffering=0) as file:
+                file.write(str(NICE).encode())
 
 
 class _Run:

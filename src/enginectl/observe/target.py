@@ -112,7 +112,11 @@ def is_python(pid: int) -> bool | None:
 
 
 def root_of(table: dict[int, Seen], pid: int) -> int:
-    """The topmost ancestor that is part of an engine, or `pid` itself."""
+    """The topmost ancestor that is part of an engine, or `pid` itself.
+
+    An engine core or worker always has a front end: when none is known above it, the Python program that started it
+    is taken for that (an offline script, a server that embeds the engine).
+    """
     root = pid
     node = table.get(pid)
     while node is not None and (parent := table.get(node.parent_pid)) is not None:
@@ -120,6 +124,10 @@ def root_of(table: dict[int, Seen], pid: int) -> int:
             break
         node = parent
         root = node.pid
+    if node is not None and node.role in ("engine-core", "worker"):
+        above = table.get(node.parent_pid)
+        if above is not None and above.engine is None and above.pid != os.getpid() and is_python(above.pid):
+            return above.pid
     return root
 
 

@@ -111,11 +111,22 @@ def next_evidence(diagnosis: Diagnosis) -> list[NextEvidence]:
     table = _SAVED if is_saved(diagnosis) else _LIVE
     pid = main_pid(diagnosis)
     found = []
-    for need in diagnosis.verdict.needs:
+    for need in _still_open(diagnosis):
         text, command = table.get(need, (words.clean(need), ""))
         text = text[:1].upper() + text[1:]
         found.append(NextEvidence(text=text, command=command.replace("{pid}", str(pid) if pid else "PID")))
     return found
+
+
+def _still_open(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """The verdict's needs, without what a live look at this machine has read already or can never bring."""
+    needs = diagnosis.verdict.needs
+    if is_saved(diagnosis):
+        return needs
+    without_gpu = any(gap.source == "gpu" and gap.reason.startswith("there is no NVML") for gap in diagnosis.gaps)
+    settled = {"engine-counters"} if "running" in diagnosis.engine_counters else set()
+    settled |= {"gpu"} if without_gpu or diagnosis.gpus else set()
+    return tuple(need for need in needs if need not in settled) or ("second-sample",)
 
 
 def full_command(unlock: str, diagnosis: Diagnosis) -> str:

@@ -1,0 +1,50 @@
+"""Which processes make up one engine: real trees of processes with the titles that engines give themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from enginectl.cli.pipeline import Recogniser
+from enginectl.knowledge.loader import load
+from enginectl.observe import target
+
+pytest.importorskip("setproctitle")
+CHILD = "import setproctitle; setproctitle.setproctitle({title!r}); print('ready', flush=True); input()"
+PARENT = (
+    "import subprocess, sys; "
+    "child = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdin=sys.stdin, stdout=subprocess.PIPE); "
+    "child.stdout.readline(); print(child.pid, flush=True); child.wait()"
+)
+
+
+@pytest.fixture
+def tree(request: pytest.FixtureRequest) -> Iterator[tuple[int, int]]:
+    """(parent, child): a plain Python program, and below it a process of this title."""
+    words = [sys.executable, "-c", PARENT, CHILD.format(title=request.param)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdin is not None and parent.stdout is not None
+        try:
+            yield parent.pid, int(parent.stdout.readline())
+        finally:
+            parent.stdin.close()
+
+
+@pytest.mark.parametrize("tree", ["VLLM::EngineCore"], indirect=True)
+def test_the_program_that_started_an_engine_core_is_its_front_end(tree: tuple[int, int]) -> None:
+    parent, child = tree
+    table = target.list_processes(Recogniser(load()))
+    assert [seen.pid for seen in target.tree_of(table, child)] == [parent, child]
+    assert [seen.pid for seen in target.tree_of(table, parent)] == [parent, child]
+    assert parent in target.engines_on_host(table) and child not in target.engines_on_host(table)
+
+
+@pytest.mark.parametrize("tree", ["VLLM::APIServer_0"], indirect=True)
+def test_a_program_above_a_front_end_is_a_supervisor(tree: tuple[int, int]) -> None:
+    parent, child = tree
+    table = target.list_processes(Recogniser(load()))
+    assert [seen.pid for seen in target.tree_of(table, child)] == [child]
+    assert child in target.engines_on_host(table) and parent not in target.engines_on_host(table)
