@@ -67,5 +67,8 @@ vllm-env:  ## Build the environments with the real vLLM and Infinity (4 GB, outs
 test-vllm: $(VENV)/.test  ## Run the suite against a real vLLM server
 	$(BIN)/python -m pytest -m real_vllm tests/real_vllm
 
+test-gpu: $(VENV)/.test  ## Run the bundled engine on a real NVIDIA GPU (skips where there is none)
+	$(BIN)/python -m pytest -m gpu tests/gpu -rs
+
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -59,6 +59,9 @@ def watch_schedule_time(engine: EngineCore) -> None:
     setattr(engine.scheduler, "schedule", timed_schedule)  # noqa: B010 - mypy refuses to assign to a method
 
 
+DEVICE_SPIN_SECONDS = 40
+
+
 def report_blocked_send(engine: EngineCore) -> None:
     """client-stops-reading: report when the socket is full, then send, which blocks."""
     send = engine.ipc_loop._send
@@ -83,7 +86,12 @@ def lose_requests(engine: EngineCore) -> None:
 
 
 def forward_never_returns(engine: EngineCore) -> None:
-    """forward-never-returns: native code waits, without the GIL, for a semaphore nobody posts."""
+    """forward-never-returns: native code waits, without the GIL, for a semaphore nobody posts.
+
+    On a GPU one kernel spins for 40 s by the device's own clock, and ends by itself: the card may be shared.
+    """
+    if engine.runner.device.type == "cuda":
+        return _spin_on_device(engine)
     library = ctypes.CDLL(None)
     semaphore = ctypes.create_string_buffer(64)
     library.sem_init(semaphore, 0, 0)
@@ -95,6 +103,20 @@ def forward_never_returns(engine: EngineCore) -> None:
                 library.sem_wait(semaphore)
 
     engine.runner.model.backbone.register_forward_pre_hook(wait_for_device_semaphore)
+
+
+def _spin_on_device(engine: EngineCore) -> None:
+    import torch
+
+    cycles = int(DEVICE_SPIN_SECONDS * 1000 * getattr(torch.cuda.get_device_properties(0), "clock_rate", 2_000_000))
+
+    def spin_once(*_: Any) -> None:
+        if _armed(engine):
+            handle.remove()
+            torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+            mark_active(engine.config.run_dir, "forward-never-returns")
+
+    handle = engine.runner.model.backbone.register_forward_pre_hook(spin_once)
 
 
 class SharedLedger:

@@ -75,6 +75,22 @@ def test_the_death_of_the_program_ends_a_stopped_engine(gone: Callable[[int], No
     assert not glob.glob(f"/dev/shm/engine_core-{ready['engine_pid']}-*")
 
 
+def test_a_pipe_that_nobody_empties_does_not_hold_it_up() -> None:
+    code = (
+        "from engine_core.reporting import make_reporter\n"
+        "reporter = make_reporter(True, lambda: None)\n"
+        "for _ in range(2000): reporter.event('load', padding='x' * 200)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment()) as program:
+        try:
+            assert program.wait(60) == 0
+            assert program.stdout is not None
+            events = [json.loads(line) for line in program.stdout]
+        finally:
+            program.kill()
+    assert 0 < len(events) < 2000
+
+
 @pytest.mark.parametrize("arguments", [("--concurrency", "2"), ("--fault", "queue-cycle")])
 def test_it_ends_when_nobody_reads_its_events_any_more(arguments: tuple[str, ...], gone: Callable[[int], None]) -> None:
     program = start("engine_core", *arguments)
