@@ -31,6 +31,8 @@ from engine_core.tokenizer import load_tokenizer
 _MAX_BODY_BYTES = 256 << 20
 _LARGE_BODY_BYTES = 64 << 10
 _REMEMBERED_BODIES = 8
+KEEP_ALIVE_SECONDS = 5.0
+"""As long as the front ends of production engines keep a connection on which nothing is owed."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -278,7 +280,11 @@ async def serve(
 
             install_in_front_end(client)
         runner = web.AppRunner(
-            FrontEnd(client).application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1
+            FrontEnd(client).application(),
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=0.1,
+            keepalive_timeout=KEEP_ALIVE_SECONDS,
         )
         await runner.setup()
         await web.SockSite(runner, server, backlog=1024).start()

@@ -103,7 +103,9 @@ class LoadGenerator:
         """Generate load for ever."""
         self.started = time.monotonic()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=None, sock_read=None)
-        async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as self.session:
+        async with aiohttp.ClientSession(
+            timeout=timeout, connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4)
+        ) as self.session:
             work = (
                 [self._open_loop()]
                 if self.profile.rate

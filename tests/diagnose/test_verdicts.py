@@ -145,6 +145,16 @@ def test_unanswered_clients_count_although_the_gauges_say_zero() -> None:
     assert verdict(msgspec.structs.replace(seen, snapshots=snapshots)).verdict.finding == "request-lost"
 
 
+@pytest.mark.parametrize(("age", "finding", "confidence"), [(3.0, "idle", "medium"), (11.0, "request-lost", "high")])
+def test_a_client_that_may_wait_is_told_by_the_front_ends_keep_alive(age: float, finding: str, confidence: str) -> None:
+    seen = recording(engine(LOOP_IDLE), counters=EMPTY, seconds=12)
+    last = seen.snapshots[-1]
+    process = msgspec.structs.replace(last.processes[0], unanswered_requests=0, unclear_requests=1, unclear_seconds=age)
+    snapshots = (*seen.snapshots[:-1], msgspec.structs.replace(last, processes=(process,)))
+    answer = verdict(msgspec.structs.replace(seen, snapshots=snapshots)).verdict
+    assert (answer.finding, answer.confidence) == (finding, confidence)
+
+
 def test_one_slow_step_is_not_a_hang() -> None:
     """The counters stand still within 2 s, but the stack moves: no hang is claimed."""
     answer = verdict(recording(engine(LOOP_FORWARD), counters=FROZEN)).verdict

@@ -100,6 +100,8 @@ def needs_confirmation(diagnosis: Diagnosis) -> bool:
     )
     if verdict.finding == "attach-denied":
         return frozen
+    if verdict.finding == "idle" and diagnosis.engine_counters.get("unclear_requests", 0.0) > 0:
+        return True
     return verdict.state == "hung" or verdict.outcome == "undecided" or frozen
 
 

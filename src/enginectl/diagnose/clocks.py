@@ -10,6 +10,7 @@ import msgspec
 from enginectl.knowledge.loader import Knowledge
 from enginectl.model.observed import CounterSample, GpuSample, Recording
 
+KEEP_ALIVE_SLACK_SECONDS = 2.0
 IDLE_POWER_SHARE = 0.25
 """At 90 % utilisation, less than this share of the power limit with no memory traffic is spinning, not work."""
 
@@ -35,6 +36,7 @@ class EngineClock(msgspec.Struct, frozen=True, kw_only=True):
     progress: bool | None = None
     unanswered_requests: int | None = None
     unanswered_seconds: float | None = None
+    unclear_requests: int | None = None
     device_is_cpu: bool | None = None
     weights_random: bool | None = None
     steps_total: float | None = None
@@ -113,11 +115,8 @@ def engine_clock(recording: Recording, knowledge: Knowledge, engine: str | None)
     Errors: none.  Source: Prometheus text of the engine's /metrics, INET_DIAG, or the facts file.
     """
     names = counter_names(knowledge, engine)
+    clients = _clients(recording, knowledge, engine)
     reads = [(s.offset_seconds, s.counters) for s in recording.snapshots if s.counters]
-    unanswered = [
-        [p.unanswered_requests for p in s.processes if p.unanswered_requests is not None] for s in recording.snapshots
-    ]
-    ages = [p.unanswered_seconds for s in recording.snapshots for p in s.processes if p.unanswered_seconds]
     values: dict[str, Any] = {}
     window: float | None = None
     if reads:
@@ -135,14 +134,43 @@ def engine_clock(recording: Recording, knowledge: Knowledge, engine: str | None)
     clock = EngineClock(
         **values,
         window_seconds=window,
-        # the most pessimistic read: one that missed a waiting client must not turn a hang into idleness
-        unanswered_requests=max((sum(u) for u in unanswered if u), default=None),
-        unanswered_seconds=max(ages, default=None),
+        **clients,
         device_is_cpu=_device_is_cpu(reads[-1][1]) if reads else None,
         stalled_engines=_stalled(reads[0][1], reads[-1][1], names) if window else None,
         weights_random=any(c.labels.get("weights") == "random" for c in reads[-1][1]) if reads else None,
     )
     return _with_stated(_with_progress(clock), recording)
+
+
+def _clients(recording: Recording, knowledge: Knowledge, engine: str | None) -> dict[str, Any]:
+    """Whether clients wait: the most pessimistic read of those that do, the last one of those that are not clear.
+
+    A connection that stays open for longer than the front end keeps one on which nothing is owed waits for an answer.
+    """
+    rows = [[p for p in s.processes if p.unanswered_requests is not None] for s in recording.snapshots]
+    reads = [read for read in rows if read]
+    if not reads:
+        return {}
+    owed = max(sum(p.unanswered_requests or 0 for p in read) for read in reads)
+    age = max((p.unanswered_seconds for read in reads for p in read if p.unanswered_seconds), default=None)
+    unclear = sum(p.unclear_requests or 0 for p in reads[-1])
+    unclear_age = max((p.unclear_seconds or 0.0 for p in reads[-1]), default=0.0)
+    limit = _keep_alive(recording, knowledge, engine)
+    if unclear and limit is not None and unclear_age > limit + KEEP_ALIVE_SLACK_SECONDS:
+        owed, age, unclear = max(owed, unclear), max(age or 0.0, unclear_age), 0
+    return {"unanswered_requests": owed, "unanswered_seconds": age, "unclear_requests": unclear}
+
+
+def _keep_alive(recording: Recording, knowledge: Knowledge, engine: str | None) -> float | None:
+    """Seconds after which this front end closes a connection that owes nothing; None when it is not known."""
+    row = knowledge.engines.get(engine or "")
+    if row is None or row.keep_alive_seconds is None:
+        return None
+    stated = [p.environment.get(row.keep_alive_variable) for p in recording.processes if p.role == "frontend"]
+    try:
+        return max((float(value) for value in stated if value), default=row.keep_alive_seconds)
+    except ValueError:
+        return None
 
 
 _RATES = {

@@ -219,7 +219,8 @@ def _process_row(process: ProcessView) -> ProcessRow:
 
 _COUNTERS = (
     "running", "waiting", "kv_usage_ratio", "tokens_per_second", "prompt_tokens_per_second", "finished_per_second",
-    "aborted_per_second", "preemptions_per_second", "unanswered_requests", "unanswered_seconds", "frozen_seconds",
+    "aborted_per_second", "preemptions_per_second", "unanswered_requests", "unanswered_seconds", "unclear_requests",
+    "frozen_seconds",
 )  # fmt: skip
 
 

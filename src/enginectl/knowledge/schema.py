@@ -90,13 +90,16 @@ class Engine(_Row, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_d
 
     `counters` maps the common names (running, waiting, kv_usage_ratio, steps, generation_tokens, prompt_tokens,
     finished, aborted, preemptions, weights_random) to metric names, first present wins. `embeds` names engines
-    whose wait points also count (for example `torch`).
+    whose wait points also count (for example `torch`). `keep_alive_seconds` is how long the front end leaves a
+    connection open on which nothing is owed, and `keep_alive_variable` the environment variable that changes it.
     """
 
     engine: str
     packages: tuple[str, ...] = ()
     counters: dict[str, tuple[str, ...]] = {}
     rank_tags: str = ""
+    keep_alive_seconds: float | None = None
+    keep_alive_variable: str = ""
     process: tuple[ProcessKind, ...] = ()
 
 

@@ -88,6 +88,8 @@ class ProcessSample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     compiler_cpu_seconds: float | None = None
     unanswered_requests: int | None = None
     unanswered_seconds: float | None = None
+    unclear_requests: int | None = None
+    unclear_seconds: float | None = None
     stack_seconds: float | None = None
 
 

@@ -24,6 +24,7 @@ from enginectl.model.observed import (
     ThreadSample,
 )
 from enginectl.observe import children, counters, host, locks, pipes, preflight, shm, sockets, stacks, target, threads
+from enginectl.observe.environment import read_environment
 from enginectl.observe.gpu import GpuReader, open_gpus
 
 PATIENCE_FACTOR, PATIENCE_SECONDS = 2.0, 15.0
@@ -108,6 +109,9 @@ class Observation:
             fact, taken = target.fact_of(seen, packages, ranks_of(seen.title), redact=self._settings.redact)
             if taken:
                 self._redactions.append(f"command line of pid {seen.pid}")
+            if seen.role == "frontend" and (read := read_environment(seen.pid)):
+                kept = {name: value for name, value in read[0].items() if name.endswith("_KEEP_ALIVE")}
+                fact = msgspec.structs.replace(fact, environment=kept)
             has_stack = seen.role != "helper" and seen.state not in "ZX"
             members.append(_Member(fact=fact, start_ticks=stat.start_ticks, has_stack=has_stack))
         if not members:
@@ -288,8 +292,8 @@ class Observation:
         pids = [s.pid for s in samples if s.os_state not in ("X", "Z")]
         awaited, lock_gaps = locks.read_locks(pids)
         compiling, child_gaps = children.read_compilers(pids)
-        count, age, socket_gaps = sockets.unanswered(self._own(pids), ports=self._ports())
-        gaps += [*lock_gaps, *child_gaps, *socket_gaps]
+        clients = sockets.read_clients(self._own(pids), ports=self._ports())
+        gaps += [*lock_gaps, *child_gaps, *clients.gaps]
         front = next((s.pid for s in samples if s.pid in self._front_pids()), None)
         result: list[ProcessSample] = []
         for sample in samples:
@@ -309,8 +313,10 @@ class Observation:
                     awaited_file_locks=awaited.get(sample.pid, ()),
                     compiler_children=compiling[sample.pid].count if sample.pid in compiling else None,
                     compiler_cpu_seconds=compiling[sample.pid].cpu_seconds if sample.pid in compiling else None,
-                    unanswered_requests=count if sample.pid == front else None,
-                    unanswered_seconds=age if sample.pid == front else None,
+                    unanswered_requests=clients.unanswered if sample.pid == front else None,
+                    unanswered_seconds=clients.unanswered_seconds if sample.pid == front else None,
+                    unclear_requests=clients.unclear if sample.pid == front else None,
+                    unclear_seconds=clients.unclear_seconds if sample.pid == front else None,
                 )
             )
         return result

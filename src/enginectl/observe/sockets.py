@@ -32,6 +32,7 @@ _DEADLINE_SECONDS = 0.5
 # Offsets in the kernel's struct tcp_info (uapi/linux/tcp.h).
 _LAST_DATA_SENT = 44
 _LAST_DATA_RECV = 52
+_LAST_ACK_RECV = 56
 _BYTES_RECEIVED = 128
 _BYTES_SENT = 200
 
@@ -57,15 +58,37 @@ class Connection(msgspec.Struct, frozen=True):
     bytes_sent: int | None
     received_age_ms: int
     sent_age_ms: int
+    acknowledged_age_ms: int
 
     @property
-    def unanswered(self) -> bool:
-        """Something was received and nothing was sent since."""
+    def owes(self) -> bool | None:
+        """Whether something was received and nothing was sent since; None when the order of the two is lost.
+
+        The kernel's ages have the grain of its clock tick (4 ms at 250 Hz), and a client in a loop sends its next
+        request at once. Then an acknowledgement that came later than both tells that the answer went out last: a
+        client that says nothing more acknowledges after its delay (40 ms), one that has sent a request did so with it.
+        """
         if not self.bytes_received:
             return False
         if self.bytes_sent == 0:
             return True
-        return self.received_age_ms < self.sent_age_ms
+        if self.received_age_ms != self.sent_age_ms:
+            return self.received_age_ms < self.sent_age_ms
+        return False if self.acknowledged_age_ms < self.sent_age_ms else None
+
+
+class Clients(msgspec.Struct, frozen=True, kw_only=True):
+    """Client connections that received a request and were sent nothing since.
+
+    `unanswered` is their count, `unanswered_seconds` the age of the oldest (None when there is none). `unclear` and
+    `unclear_seconds` are the same of those for which it cannot be told. Counts are None when nothing could be read.
+    """
+
+    unanswered: int | None = None
+    unanswered_seconds: float | None = None
+    unclear: int | None = None
+    unclear_seconds: float | None = None
+    gaps: tuple[Gap, ...] = ()
 
 
 def listeners(pids: Sequence[int]) -> tuple[tuple[Listener, ...], tuple[Gap, ...]]:
@@ -100,21 +123,18 @@ def _listeners(
     return tuple(found.values()), (gap,)
 
 
-def unanswered(
-    pids: Sequence[int], *, ports: Iterable[int] | None = None
-) -> tuple[int | None, float | None, tuple[Gap, ...]]:
-    """Client connections that received a request and were sent nothing since.
+def read_clients(pids: Sequence[int], *, ports: Iterable[int] | None = None) -> Clients:
+    """Which client connections of these processes wait for an answer.
 
-    Shape: count and age in seconds of the oldest (None when there is none); `(None, None, gaps)` when it could
-    not be read. `ports` restricts to these listening ports. Connections among `pids`, and our own, do not count.
+    `ports` restricts to these listening ports. Connections among `pids`, and our own, do not count.
     A response that stopped half way is not seen here: its last byte went out after its last came in.
     Errors: none. Source: INET_DIAG `tcp_info`.
     """
     if not pids:
-        return None, None, ()
+        return Clients()
     near = [pid for pid in pids if same_namespace(pid, "net") is not False]
     if not near:
-        return None, None, (foreign_network_gap(pids[0]),)
+        return Clients(gaps=(foreign_network_gap(pids[0]),))
     owners, unread = _socket_owners(near)
     wanted = frozenset(ports) if ports is not None else None
     gaps: tuple[Gap, ...] = ()
@@ -122,25 +142,29 @@ def unanswered(
         listening, gaps = _listeners(near, owners, unread)
         wanted = frozenset(each.port for each in listening if each.pid is not None)
         if not wanted and gaps:
-            return None, None, gaps
+            return Clients(gaps=gaps)
     if not wanted:
         if ports is not None:
-            return 0, None, gaps
+            return Clients(unanswered=0, unclear=0, gaps=gaps)
         # nothing listens here, so nobody can be seen waiting: that is not the same as nobody waits
-        return None, None, gaps
+        return Clients(gaps=gaps)
     try:
         connections = read_connections(wanted)
     except (OSError, TimeoutError, struct.error) as error:
         reason = f"the kernel gave no TCP diagnostics ({error.__class__.__name__}: {error})"
-        return None, None, (*gaps, Gap(source="sockets", reason=reason, remedy="modprobe tcp_diag on the host"))
+        return Clients(gaps=(*gaps, Gap(source="sockets", reason=reason, remedy="modprobe tcp_diag on the host")))
     internal = owners.keys() | _socket_owners([os.getpid()])[0].keys()
     inside = {(each.local, each.remote) for each in connections if each.inode in internal}
-    ages = [
-        each.received_age_ms / 1000
-        for each in connections
-        if each.local[1] in wanted and each.unanswered and (each.remote, each.local) not in inside
-    ]
-    return len(ages), (max(ages) if ages else None), gaps
+    links = [each for each in connections if each.local[1] in wanted and (each.remote, each.local) not in inside]
+    owed = [each.received_age_ms / 1000 for each in links if each.owes]
+    unclear = [each.received_age_ms / 1000 for each in links if each.owes is None]
+    return Clients(
+        unanswered=len(owed),
+        unanswered_seconds=max(owed, default=None),
+        unclear=len(unclear),
+        unclear_seconds=max(unclear, default=None),
+        gaps=gaps,
+    )
 
 
 def _socket_owners(pids: Iterable[int]) -> tuple[dict[int, int], list[int]]:
@@ -249,6 +273,7 @@ def _connection(data: bytes, start: int, end: int, family: int, ports: frozenset
                 bytes_sent=sent,
                 received_age_ms=struct.unpack_from("=I", facts, _LAST_DATA_RECV)[0],
                 sent_age_ms=struct.unpack_from("=I", facts, _LAST_DATA_SENT)[0],
+                acknowledged_age_ms=struct.unpack_from("=I", facts, _LAST_ACK_RECV)[0],
             )
         offset += (size + 3) & ~3
     return None

@@ -121,7 +121,7 @@ def next_evidence(diagnosis: Diagnosis) -> list[NextEvidence]:
 def _still_open(diagnosis: Diagnosis) -> tuple[str, ...]:
     """The verdict's needs, without what a live look at this machine has read already or can never bring."""
     needs = diagnosis.verdict.needs
-    if is_saved(diagnosis):
+    if is_saved(diagnosis) or not needs:
         return needs
     without_gpu = any(gap.source == "gpu" and gap.reason.startswith("there is no NVML") for gap in diagnosis.gaps)
     settled = {"engine-counters"} if "running" in diagnosis.engine_counters else set()
