@@ -74,6 +74,7 @@ class Observation:
         self._gaps: list[Gap] = []
         self._redactions: list[str] = []
         self._notes: list[str] = []
+        self._moving: set[int] = set()
         self._denied: Gap | None = None
         self._memory_readable: bool | None = None
         self._gpus: GpuReader | None = None
@@ -251,7 +252,9 @@ class Observation:
                 timeout_seconds=self._settings.timeout_seconds,
                 native=self._settings.native,
                 memory_readable=self._memory_readable,
+                moving=frozenset(self._moving),
             )
+        self._keep_moving(dumps)
         failed = [d for d in dumps if d.gap is not None]
         if len(failed) == len(dumps) or any(d.error == "permission" for d in failed):
             gaps += [d.gap for d in failed if d.gap]
@@ -259,6 +262,13 @@ class Observation:
             # a child that is no Python process, or that ended meanwhile, is no gap of the engine
             gaps += [d.gap for d in failed if d.gap and d.error not in ("not-python", "gone")]
         return {d.pid: d for d in dumps}
+
+    def _keep_moving(self, dumps: Sequence[stacks.Dump]) -> None:
+        """From now on, do not stop again what could not be stopped soon."""
+        fresh = {d.pid for d in dumps if d.moving} - self._moving
+        self._moving |= fresh
+        for pid in sorted(fresh):
+            self._notes.append(f"pid {pid} could not be stopped soon and is read while it runs; its stacks may be torn")
 
     @staticmethod
     def _merge(sample: ProcessSample, dump: stacks.Dump | None) -> ProcessSample:

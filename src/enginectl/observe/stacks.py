@@ -29,6 +29,8 @@ from enginectl.observe import threads
 from enginectl.observe.preflight import classify_attach_error
 
 POLL_SECONDS = 0.001
+MAX_PAUSE_SECONDS, MAX_NATIVE_PAUSE_SECONDS = 1.5, 5.0
+"""A target that stands still for longer is let go, and read without stopping it."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -54,7 +56,8 @@ class Dump(msgspec.Struct, frozen=True, kw_only=True):
     """What one dump of one process gave.
 
     `threads` is None when the dump failed; `gap` then says why, `error` names the class of the failure.
-    `pause_seconds` is an upper bound on how long the target stood still.
+    `pause_seconds` is an upper bound on how long the target stood still. `moving` says that it was read without being
+    stopped, because stopping it took too long: its stacks may be torn.
     """
 
     pid: int
@@ -64,6 +67,7 @@ class Dump(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     gap: Gap | None = None
     native: bool = False
+    moving: bool = False
 
 
 @functools.lru_cache(maxsize=1)
@@ -180,6 +184,11 @@ class _Run:
             self.ended = now
         return done
 
+    @property
+    def held_seconds(self) -> float:
+        """How long the target may have stood still by now."""
+        return time.monotonic() - self._untraced
+
     def kill(self) -> None:
         """End the helper and its group; the kernel detaches it from the target."""
         self.timed_out = True
@@ -267,11 +276,14 @@ def dump(
     timeout_seconds: float = 10.0,
     native: bool = False,
     memory_readable: bool | None = None,
+    moving: frozenset[int] = frozenset(),
 ) -> tuple[Dump, ...]:
     """One dump of each process, a few at a time, each bounded by `timeout_seconds`.
 
-    A stopped or traced target is read without stopping it: its threads stand still anyway. A native dump that
-    fails is repeated without native frames.  Errors: none; a failed dump carries its Gap.
+    A stopped or traced target is read without stopping it: its threads stand still anyway. So are those in `moving`,
+    and those that cannot be stopped soon: every thread has to run to be stopped, and one that spins and yields may
+    not get a core for a minute while the others stand still already. A native dump that fails is repeated without
+    native frames.  Errors: none; a failed dump carries its Gap.
     """
     py_spy = find_py_spy()
     if py_spy is None:
@@ -281,27 +293,42 @@ def dump(
         )
     results: dict[int, Dump] = {}
     waiting = list(pids)
+    unstopped = set(moving)
     running: list[_Run] = []
+    paused: dict[int, float] = {}
+    limit = MAX_NATIVE_PAUSE_SECONDS if native else MAX_PAUSE_SECONDS
     width = max(2, (os.cpu_count() or 2))
     while waiting or running:
         while waiting and len(running) < width:
             pid = waiting.pop(0)
             stat = threads.process_stat(pid)
             frozen = stat is not None and (stat.state in "Tt" or bool(threads.tracer_pid(pid)))
-            began = _start(pid, native, frozen, py_spy, memory_readable)
+            began = _start(pid, native and pid not in unstopped, frozen or pid in unstopped, py_spy, memory_readable)
             if isinstance(began, Dump):
                 results[pid] = began
             else:
                 running.append(began)
         for run in list(running):
-            if not run.poll() and time.monotonic() - run.began > timeout_seconds:
+            if not run.poll() and not run.nonblocking and run.held_seconds > limit:
+                run.kill()
+                running.remove(run)
+                unstopped.add(run.pid)
+                paused[run.pid] = run.pause
+                _finish(run, timeout_seconds)
+                waiting.insert(0, run.pid)
+                continue
+            if run.ended is None and time.monotonic() - run.began > timeout_seconds:
                 run.kill()
             if run.ended is not None:
                 running.remove(run)
-                results[run.pid] = _finish(run, timeout_seconds)
+                done = _finish(run, timeout_seconds)
+                if run.pid in unstopped:
+                    pause = max(done.pause_seconds, paused.get(run.pid, 0.0))
+                    done = msgspec.structs.replace(done, moving=True, pause_seconds=pause)
+                results[run.pid] = done
         time.sleep(POLL_SECONDS)
     failed = [p for p in pids if native and results[p].error in ("native-merge", "threads-ids", "timeout", "other")]
     if failed:
-        for fallback in dump(failed, timeout_seconds=timeout_seconds):
+        for fallback in dump(failed, timeout_seconds=timeout_seconds, moving=moving):
             results[fallback.pid] = fallback
     return tuple(results[p] for p in pids)

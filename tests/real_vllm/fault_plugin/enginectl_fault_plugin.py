@@ -136,10 +136,20 @@ def _plays(process: str) -> bool:
     return name.startswith(process) or (in_process and process == "EngineCore")
 
 
+def _poll_without_yielding() -> None:
+    """vLLM's own branch for older Pythons: a zero sleep between polls in place of `sched_yield`.
+
+    Linux 6.18 lets a task that yields forfeit its turn. With more pollers than cores every other task of the host,
+    the observer's start included, then waits for minutes.
+    """
+    importlib.import_module("vllm.distributed.utils").USE_SCHED_YIELD = False  # type: ignore[attr-defined]
+
+
 def register() -> None:
     """The entry point: wraps what belongs to this process. Without the folder it does nothing."""
     if not FOLDER:
         return
+    _poll_without_yielding()
     for name, (process, target, wrap) in FAULTS.items():
         if not _plays(process):
             continue
