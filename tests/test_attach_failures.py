@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
@@ -21,6 +22,7 @@ import msgspec
 import pytest
 
 import enginectl.observe
+from enginectl.observe import stacks
 from enginectl.observe.fds import state_of
 from enginectl.observe.gates import Environment, find_gate
 from enginectl.observe.preflight import (
@@ -515,16 +517,65 @@ def test_a_backtrace_below_the_message_does_not_count() -> None:
     assert kind("Error: odd\n\nStack backtrace:\n   0: Permission denied::handler\n   1: EPERM") == "other"
 
 
+# --- the helper itself --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fake_py_spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a shell script in the place of py-spy."""
+
+    def make(script: str) -> None:
+        path = tmp_path / "py-spy"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        monkeypatch.setattr(stacks, "find_py_spy", lambda: str(path))
+
+    return make
+
+
+def test_B3_a_thread_without_a_name_is_read(fake_py_spy: Callable[[str], None]) -> None:
+    frame = '{"name": "f", "filename": "a.py", "module": null, "line": 0}'
+    fake_py_spy(f"""echo '[{{"pid": 1, "thread_id": 7, "thread_name": null, "frames": [{frame}]}}]'""")
+    (one,) = stacks.dump([os.getpid()])
+    assert one.threads is not None and one.gap is None
+    assert [(t.tid, t.name, t.frames[0].line if t.frames else 0) for t in one.threads] == [(7, None, None)]
+
+
+@needs_py_spy
+def test_D1_one_dump_is_one_stop_and_its_length_is_told(target: int) -> None:
+    (one,) = stacks.dump([target])
+    assert one.gap is None and 0 < one.pause_seconds <= one.wall_seconds + stacks.POLL_SECONDS * 50
+    assert state_of(target) not in ("T", "t")
+
+
+def test_D3_the_helper_is_no_part_of_the_terminals_foreground_group(
+    fake_py_spy: Callable[[str], None], tmp_path: Path
+) -> None:
+    fake_py_spy(f"ps -o pgid= -p $$ > {tmp_path / 'group'}; echo '[]'")
+    stacks.dump([os.getpid()])
+    assert int((tmp_path / "group").read_text()) != os.getpgrp()
+
+
+def test_D6_a_helper_that_loops_is_ended_with_all_that_it_started(
+    fake_py_spy: Callable[[str], None], tmp_path: Path
+) -> None:
+    fake_py_spy(f"sleep 600 & echo $! > {tmp_path / 'child'}; trap '' INT TERM; while :; do sleep 1; done")
+    (one,) = stacks.dump([os.getpid()], timeout_seconds=1.0)
+    assert one.error == "timeout" and one.threads is None and one.gap is not None
+    assert one.wall_seconds < 30
+    child = int((tmp_path / "child").read_text())
+    deadline = time.monotonic() + 10
+    while state_of(child) not in (None, "Z", "X"):
+        assert time.monotonic() < deadline, "a process of the helper's group is left"
+        time.sleep(0.01)
+
+
 # Rows whose requirement belongs to another stage, with the place of their test.
 ELSEWHERE = {
-    "B3": "thread names are optional in py-spy's answer: tests of stacks.py",
     "C5": "pthread ids joined with gdb's LWP ids: tests of reading gdb dumps",
-    "D1": "one dump per sample, pause reported: tests of stacks.py",
-    "D3": "own process group, Ctrl-C leaves the target running: tests of stacks.py",
-    "D6": "total time limit in a loop, helper ended: tests of stacks.py",
     "E4": "stacks that end in no known root are marked torn: tests of reading and classifying",
-    "E7": "engines in C++ need native frames: tests of the native pass in stacks.py",
-    "E8": "the whole tree is dumped, missing processes are named: tests of target.py",
+    "E7": "engines in C++ need native frames: tests of the verdict that asks for them",
+    "E8": "the whole tree is dumped: tests/observe/test_target.py",
 }
 ROWS = [
     f"{group}{n}" for group, count in {"A": 14, "B": 10, "C": 10, "D": 10, "E": 10}.items() for n in range(1, count + 1)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from enginectl.cli.pipeline import Recogniser
@@ -48,3 +49,18 @@ def test_a_program_above_a_front_end_is_a_supervisor(tree: tuple[int, int]) -> N
     table = target.list_processes(Recogniser(load()))
     assert [seen.pid for seen in target.tree_of(table, child)] == [child]
     assert child in target.engines_on_host(table) and parent not in target.engines_on_host(table)
+
+
+@pytest.mark.parametrize("tree", ["VLLM::EngineCore"], indirect=True)
+def test_a_child_with_no_known_title_belongs_to_the_tree(tree: tuple[int, int]) -> None:
+    """What MPI or Ray started below the engine may be the one that knows the cause."""
+    parent, child = tree
+    words = [sys.executable, "-c", PARENT, "print(1, flush=True); input()"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdin is not None and other.stdout is not None
+        below = int(other.stdout.readline())
+        table = target.list_processes(Recogniser(load()))
+        table[other.pid] = msgspec.structs.replace(table[other.pid], parent_pid=child)
+        members = [seen.pid for seen in target.tree_of(table, parent)]
+        other.stdin.close()
+    assert members == [parent, child, other.pid, below]
