@@ -9,9 +9,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 from enginectl.cli.demo_process import Demo
-from enginectl.observe import stacks
+from enginectl.cli.pipeline import Recogniser
+from enginectl.knowledge.loader import load
+from enginectl.observe import children, host, locks, preflight, shm, sockets, stacks, target, threads
+from enginectl.observe.record import Observation, Settings
 
 HEARTBEAT = """
 import sys, threading, time
@@ -85,6 +89,62 @@ def pause(threads: int) -> str:
     return f"| {what} | {gap * 1000:.0f} ms | 25 ms |"
 
 
+TREE = """
+import subprocess, sys, threading
+children = [subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            for _ in range(int(sys.argv[2]))]
+for child in children:
+    child.stdout.readline()
+print("ready", flush=True)
+sys.stdin.read()
+for child in children:
+    child.stdin.close()
+    child.wait()
+"""
+THREADS = """
+import sys, threading
+for _ in range(99):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def _collectors(pids: list[int]) -> list[tuple[str, Callable[[], object]]]:
+    """One call of each collector for these processes, by name."""
+    return [
+        ("processes of the host", lambda: target.list_processes(Recogniser(load()))),
+        ("threads", lambda: [threads.read_threads(pid) for pid in pids]),
+        ("host", lambda: host.read_host(pids[0])),
+        ("file locks", lambda: locks.read_locks(pids)),
+        ("compilers", lambda: children.read_compilers(pids)),
+        ("clients", lambda: sockets.read_clients(pids)),
+        ("/dev/shm", lambda: [shm.read_shm(pid, others=False) for pid in pids]),
+        ("preflight", lambda: preflight.preflight(pids[0], py_spy=stacks.find_py_spy(), py_spy_version="")),
+    ]
+
+
+def without_stacks() -> list[str]:
+    """All that needs no ptrace, of ten processes with 100 threads each, and each collector by itself."""
+    words = [sys.executable, "-c", TREE, THREADS, "10"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdin is not None and parent.stdout is not None
+        parent.stdout.readline()
+        settings = Settings(duration_seconds=0, samples=1, gpu=False)
+        seen = Observation(parent.pid, settings, Recogniser(load()), {}, lambda title: {})
+        with mock.patch.object(stacks, "dump", lambda *_, **__: ()):
+            whole = _median_seconds(seen.take, 15)
+        pids = [process.pid for process in seen.recording().processes]
+        rows = [
+            f"| one snapshot without stacks, {len(pids)} processes, 1,000 threads | {whole * 1000:.0f} ms | 150 ms |"
+        ]
+        for name, run in _collectors(pids):
+            rows.append(f"| … of it: {name} | {_median_seconds(run, 9) * 1000:.1f} ms | |")
+        seen.close()
+        parent.stdin.close()
+    return rows
+
+
 def _throughput(demo: Demo, seconds: float) -> float:
     """Mean requests per second that the demo's own load reports."""
     rates = []
@@ -118,6 +178,7 @@ def main() -> int:
         demo.wait_for("load")
         print(doctor_ratio(demo.pid), flush=True)
     print(pause(64), flush=True)
+    print("\n".join(without_stacks()), flush=True)
     print(throughput(), flush=True)
     return 0
 
