@@ -23,9 +23,9 @@ T = TypeVar("T")
 BOOT_SECONDS = 300.0
 
 
-def wait_until(predicate: Callable[[], T], deadline: float = 60.0, what: str = "") -> T:
+def wait_until(predicate: Callable[[], T], deadline: float = 60.0, what: str = "", longest_pause: float = 0.5) -> T:
     """Ask again and again, with growing pauses, until the answer is true."""
-    end, pause = time.monotonic() + deadline, 0.01
+    end, pause = time.monotonic() + deadline, min(0.01, longest_pause)
     while True:
         value = predicate()
         if value:
@@ -33,7 +33,7 @@ def wait_until(predicate: Callable[[], T], deadline: float = 60.0, what: str = "
         if time.monotonic() > end:
             raise AssertionError(f"not within {deadline:g} s: {what or predicate}")
         time.sleep(pause)
-        pause = min(pause * 2, 0.5)
+        pause = min(pause * 2, longest_pause)
 
 
 def free_port() -> int:

@@ -129,7 +129,7 @@ def test_worker_killed(server: Engine) -> None:
     worker = server.member("VLLM::Worker")
     with decoding(server, 4), concurrent.futures.ThreadPoolExecutor(1) as pool:
         looking = pool.submit(doctor, server.pid, "--duration", "6", "--samples", "8")
-        wait_until(lambda: threads.tracer_pid(worker), 60, "doctor has begun")
+        wait_until(lambda: threads.tracer_pid(worker), 60, "doctor has begun", longest_pause=0.001)
         os.kill(worker, signal.SIGKILL)
         report = looking.result()
     assert report.finding in ("worker-lost", "engine-exited") and report.status == 10, report

@@ -111,11 +111,17 @@ def is_python(pid: int) -> bool | None:
     return "libpython" in maps or "/python3" in maps or "/lib-dynload/" in maps
 
 
+def _is_child_of(seen: Seen, above: Seen) -> bool:
+    """Whether `above` is a Python program that made this process through multiprocessing, retitled or not."""
+    made = len(seen.command) == 1 or seen.command == above.command or "multiprocessing" in " ".join(seen.command)
+    return made and bool(is_python(above.pid))
+
+
 def root_of(table: dict[int, Seen], pid: int) -> int:
     """The topmost ancestor that is part of an engine, or `pid` itself.
 
-    An engine core or worker always has a front end: when none is known above it, the Python program that started it
-    is taken for that (an offline script, a server that embeds the engine).
+    An engine core or worker that is a multiprocessing child has a front end: when none is known above it, the Python
+    program that started it is taken for that (an offline script, a server that embeds the engine).
     """
     root = pid
     node = table.get(pid)
@@ -126,7 +132,7 @@ def root_of(table: dict[int, Seen], pid: int) -> int:
         root = node.pid
     if node is not None and node.role in ("engine-core", "worker"):
         above = table.get(node.parent_pid)
-        if above is not None and above.engine is None and above.pid != os.getpid() and is_python(above.pid):
+        if above is not None and above.engine is None and above.pid != os.getpid() and _is_child_of(node, above):
             return above.pid
     return root
 
