@@ -23,8 +23,8 @@ CERTAIN = frozenset({"process-stopped", "engine-exited", "worker-lost", "thread-
 """Findings that a longer look cannot change."""
 CONFIRM_SECONDS = 10.0
 CONFIRM_SAMPLES = 6
-MORE_SECONDS = 3.0
-MORE_SAMPLES = 9
+MORE_SECONDS = 4.0
+MORE_SAMPLES = 14
 
 
 def note(text: str, *, quiet: bool = False) -> None:

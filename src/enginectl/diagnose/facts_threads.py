@@ -150,6 +150,13 @@ def _gil_other(m: Measures, of: str, wait: str) -> Value:
     return best(t.gil_ratio for t in m.threads if t.pid in loops and t.role not in ("engine-loop",))
 
 
+@fact("gil.holder_cpu_ratio", "cores", "proc", "CPU of the thread other than the loop that held the GIL most often")
+def _gil_holder_cpu(m: Measures, of: str, wait: str) -> Value:
+    loops = {t.pid for t in m.select("engine-loop")}
+    held = [t for t in m.threads if t.pid in loops and t.role != "engine-loop" and t.gil_ratio]
+    return max(held, key=lambda t: t.gil_ratio or 0.0).cpu_ratio if held else None
+
+
 @fact("sink.class", "", "stacks", "wait class of the thread at the end of the chain")
 def _sink_class(m: Measures, of: str, wait: str) -> Value:
     return next((t.wait_class for t in m.select("sink")), None)
