@@ -560,9 +560,9 @@ def test_D6_a_helper_that_loops_is_ended_with_all_that_it_started(
     fake_py_spy: Callable[[str], None], tmp_path: Path
 ) -> None:
     fake_py_spy(f"sleep 600 & echo $! > {tmp_path / 'child'}; trap '' INT TERM; while :; do sleep 1; done")
-    (one,) = stacks.dump([os.getpid()], timeout_seconds=1.0)
+    (one,) = stacks.dump([os.getpid()], timeout_seconds=4.0)
     assert one.error == "timeout" and one.threads is None and one.gap is not None
-    assert one.wall_seconds < 30
+    assert one.wall_seconds < 40
     child = int((tmp_path / "child").read_text())
     deadline = time.monotonic() + 10
     while state_of(child) not in (None, "Z", "X"):

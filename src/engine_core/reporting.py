@@ -7,6 +7,7 @@ import os
 import select
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -33,19 +34,26 @@ class JsonReporter:
 
     def __init__(self, reader_gone: Callable[[], None]) -> None:
         self.reader_gone = reader_gone
+        self.unsent: deque[str] = deque()
 
     def event(self, name: str, **values: Any) -> None:
-        """Print the event at once; drop it when the pipe is full, for a run must not stop because nobody reads."""
-        if not select.select([], [sys.stdout], [], 0)[1]:
+        """Print the event; when the pipe is full, later: a run must not stop because nobody reads."""
+        if sys.stdout is None:
             return
+        self.unsent.append(json.dumps({"event": name, **values}))
         try:
-            print(json.dumps({"event": name, **values}), flush=True)
+            while self.unsent and select.select([], [sys.stdout], [], 0)[1]:
+                print(self.unsent.popleft(), flush=True)
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered has to go somewhere
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())  # what is buffered has to go somewhere
+            os.close(nowhere)
             self.reader_gone()
 
     def load(self, stats: LoadStats) -> None:
-        """Print the rates, and latencies in seconds."""
+        """Print the rates, and latencies in seconds; nothing while older events are unsent."""
+        if self.unsent:
+            return
         self.event(
             "load",
             requests_per_second=round(stats.requests_per_second, 3),

@@ -145,14 +145,35 @@ def test_unanswered_clients_count_although_the_gauges_say_zero() -> None:
     assert verdict(msgspec.structs.replace(seen, snapshots=snapshots)).verdict.finding == "request-lost"
 
 
-@pytest.mark.parametrize(("age", "finding", "confidence"), [(3.0, "idle", "medium"), (11.0, "request-lost", "high")])
-def test_a_client_that_may_wait_is_told_by_the_front_ends_keep_alive(age: float, finding: str, confidence: str) -> None:
+@pytest.mark.parametrize(
+    ("age", "environment", "finding"),
+    [(3.0, 20, "idle"), (11.0, 20, "request-lost"), (11.0, 0, "idle"), (200.0, 0, "idle")],
+)
+def test_a_client_that_may_wait_is_told_by_the_front_ends_keep_alive(
+    age: float, environment: int, finding: str
+) -> None:
+    """Where the front end's environment was not read, its keep-alive time is not known, and nothing follows."""
     seen = recording(engine(LOOP_IDLE), counters=EMPTY, seconds=12)
     last = seen.snapshots[-1]
-    process = msgspec.structs.replace(last.processes[0], unanswered_requests=0, unclear_requests=1, unclear_seconds=age)
+    process = msgspec.structs.replace(
+        last.processes[0], unanswered_requests=0, unclear_requests=1, unclear_seconds=(age,)
+    )
     snapshots = (*seen.snapshots[:-1], msgspec.structs.replace(last, processes=(process,)))
-    answer = verdict(msgspec.structs.replace(seen, snapshots=snapshots)).verdict
-    assert (answer.finding, answer.confidence) == (finding, confidence)
+    front = ProcessFact(pid=99, title="python", engine="engine_core", role="frontend", environment_count=environment)
+    seen = msgspec.structs.replace(seen, snapshots=snapshots, processes=(*seen.processes, front))
+    answer = verdict(seen).verdict
+    assert (answer.finding, answer.confidence) == (finding, "medium")
+
+
+@pytest.mark.parametrize(("loop_cpu", "finding"), [(0.25, "gil-contention"), (0.9, "compute-bound")])
+def test_the_holders_cpu_tells_contention_from_computing(loop_cpu: float, finding: str) -> None:
+    """Beside a thread in long Python work, a loop that wants to run and cannot is told from one that computes."""
+    output = T(
+        "OutputProcessor", [("engine_core/detokenizer.py:decode", "engine_core/output.py:run")], cpu=0.75, gil=0.55
+    )
+    loop = T("EngineCoreLoop", [s.FORWARD], cpu=loop_cpu, state="S" if loop_cpu < 0.5 else "R")
+    seen = recording(engine(loop, output), counters=MOVING, samples=20, seconds=6)
+    assert verdict(seen).verdict.finding == finding
 
 
 def test_one_slow_step_is_not_a_hang() -> None:

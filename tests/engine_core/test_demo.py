@@ -79,7 +79,7 @@ def test_a_pipe_that_nobody_empties_does_not_hold_it_up() -> None:
     code = (
         "from engine_core.reporting import make_reporter\n"
         "reporter = make_reporter(True, lambda: None)\n"
-        "for _ in range(2000): reporter.event('load', padding='x' * 200)"
+        "for n in range(2000): reporter.event('load', number=n, padding='x' * 200)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment()) as program:
         try:
@@ -88,6 +88,7 @@ def test_a_pipe_that_nobody_empties_does_not_hold_it_up() -> None:
             events = [json.loads(line) for line in program.stdout]
         finally:
             program.kill()
+    assert [event["number"] for event in events] == list(range(len(events)))
     assert 0 < len(events) < 2000
 
 

@@ -13,11 +13,14 @@ import pytest
 from enginectl.cli.demo_process import Demo
 from enginectl.observe.gpu import open_gpus
 
-torch = pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
-]
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def card() -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
 
 
 def doctor(pid: int, *more: str) -> dict[str, Any]:

@@ -152,6 +152,34 @@ def test_a_client_that_sends_its_next_request_at_once_is_never_taken_for_answere
                 assert ((seen.unanswered or 0) + (seen.unclear or 0), seen.gaps) == (1, ())
 
 
+def test_an_answered_keep_alive_probe_is_no_answer(client: Client) -> None:
+    with listening() as server:
+        port = server.getsockname()[1]
+        client.say(f"open 127.0.0.1 {port}")
+        link, _ = server.accept()
+        with link:
+            client.say("send 0")
+            for _ in range(200):
+                link.recv(65536)
+                link.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                client.say("read 0")
+                client.say("send 0")
+                if read_clients(ME).unclear:
+                    break
+            else:
+                pytest.skip("no request fell into the tick of the answer before it")
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
+
+            def probed() -> bool:
+                rows = [row for row in read_connections(frozenset({port})) if row.local[1] == port]
+                return all(0 <= row.acknowledged_age_ms < row.sent_age_ms - 500 for row in rows)
+
+            wait_until(probed, 20)
+            seen = read_clients(ME)
+            assert (seen.unanswered, seen.unclear) == (0, 1)
+
+
 def test_a_connection_that_was_never_accepted_counts(client: Client) -> None:
     """A front end whose loop is held does not even accept."""
     with listening() as server:

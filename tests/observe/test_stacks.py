@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from enginectl.observe import stacks, threads
 pytestmark = [
     pytest.mark.live,
     pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the reader is no parent of what it reads"),
 ]
 SOURCE = """
 #include <unistd.h>

@@ -192,15 +192,21 @@ def write_bytes(data: bytes, output: str) -> None:
     """
     path = Path(output)
     try:
-        if path.exists() and (not path.is_file() or path.parent == Path("/dev")):
-            with path.open("wb") as device:
+        if path.exists() and (not path.is_file() or path.parts[:2] in (("/", "dev"), ("/", "proc"))):
+            # appended, not truncated: behind /dev/stdout may be a file that the shell has opened for appending
+            with open(os.open(path, os.O_WRONLY | os.O_APPEND), "wb") as device:
                 device.write(data)
             return
         with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            file.write(data)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(file.name, 0o666 & ~mask)
-        os.replace(file.name, path)
+            try:
+                file.write(data)
+                file.flush()
+                mask = os.umask(0)
+                os.umask(mask)
+                os.chmod(file.name, 0o666 & ~mask)
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}") from error

@@ -37,6 +37,7 @@ class EngineClock(msgspec.Struct, frozen=True, kw_only=True):
     unanswered_requests: int | None = None
     unanswered_seconds: float | None = None
     unclear_requests: int | None = None
+    owed_by_keep_alive: bool | None = None
     device_is_cpu: bool | None = None
     weights_random: bool | None = None
     steps_total: float | None = None
@@ -154,21 +155,28 @@ def _clients(recording: Recording, knowledge: Knowledge, engine: str | None) -> 
     owed = max(sum(p.unanswered_requests or 0 for p in read) for read in reads)
     age = max((p.unanswered_seconds for read in reads for p in read if p.unanswered_seconds), default=None)
     unclear = sum(p.unclear_requests or 0 for p in reads[-1])
-    unclear_age = max((p.unclear_seconds or 0.0 for p in reads[-1]), default=0.0)
     limit = _keep_alive(recording, knowledge, engine)
-    if unclear and limit is not None and unclear_age > limit + KEEP_ALIVE_SLACK_SECONDS:
-        owed, age, unclear = max(owed, unclear), max(age or 0.0, unclear_age), 0
-    return {"unanswered_requests": owed, "unanswered_seconds": age, "unclear_requests": unclear}
+    old = [a for p in reads[-1] for a in p.unclear_seconds if limit is not None and a > limit]
+    return {
+        "unanswered_requests": max(owed, len(old)),
+        "unanswered_seconds": max([*old, *([age] if age is not None else [])], default=None),
+        "unclear_requests": unclear - len(old),
+        "owed_by_keep_alive": not owed and bool(old),
+    }
 
 
 def _keep_alive(recording: Recording, knowledge: Knowledge, engine: str | None) -> float | None:
-    """Seconds after which this front end closes a connection that owes nothing; None when it is not known."""
+    """Seconds after which this front end has closed a connection that owes nothing.
+
+    None when it is not known: no front end, or its environment could not be read (a retitled process has lost it).
+    """
     row = knowledge.engines.get(engine or "")
-    if row is None or row.keep_alive_seconds is None:
+    fronts = [p for p in recording.processes if p.role == "frontend"]
+    if row is None or row.keep_alive_seconds is None or not fronts or not all(p.environment_count for p in fronts):
         return None
-    stated = [p.environment.get(row.keep_alive_variable) for p in recording.processes if p.role == "frontend"]
+    stated = [p.environment[row.keep_alive_variable] for p in fronts if row.keep_alive_variable in p.environment]
     try:
-        return max((float(value) for value in stated if value), default=row.keep_alive_seconds)
+        return max((float(value) for value in stated), default=row.keep_alive_seconds) + KEEP_ALIVE_SLACK_SECONDS
     except ValueError:
         return None
 

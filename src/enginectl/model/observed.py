@@ -27,7 +27,8 @@ class ProcessFact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `role` is a process role of the contract, or None when the title and command line do not tell.
     `ranks` maps tp, pp, dp, ep to numbers. `flags` are the command-line flags of the engine's own
-    command, redacted. `environment` holds the few variables that change how an engine runs, never all of them.
+    command, redacted. `environment` holds the few variables that change how an engine runs, never all of them;
+    `environment_count` is how many there are in all, 0 when they were not read or a title has overwritten them.
     """
 
     pid: int
@@ -42,6 +43,7 @@ class ProcessFact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ranks: dict[str, int] = {}
     flags: dict[str, str] = {}
     environment: dict[str, str] = {}
+    environment_count: int = 0
     pid_namespace_foreign: bool = False
 
 
@@ -89,7 +91,7 @@ class ProcessSample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     unanswered_requests: int | None = None
     unanswered_seconds: float | None = None
     unclear_requests: int | None = None
-    unclear_seconds: float | None = None
+    unclear_seconds: tuple[float, ...] = ()
     stack_seconds: float | None = None
 
 

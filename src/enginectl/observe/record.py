@@ -30,6 +30,9 @@ from enginectl.observe.gpu import GpuReader, open_gpus
 PATIENCE_FACTOR, PATIENCE_SECONDS = 2.0, 15.0
 """An observation over this many times its duration, and so many seconds more, ends with what it has."""
 
+RETRY_STOP_SNAPSHOTS = 30
+"""So many snapshots after a process could not be stopped soon, it is tried again."""
+
 Progress = Callable[[str], None]
 WRITE_WCHANS = pipes.PIPE_WRITE_WCHANS | pipes.TERMINAL_WRITE_WCHANS
 
@@ -74,7 +77,7 @@ class Observation:
         self._gaps: list[Gap] = []
         self._redactions: list[str] = []
         self._notes: list[str] = []
-        self._moving: set[int] = set()
+        self._moving: dict[int, int] = {}
         self._denied: Gap | None = None
         self._memory_readable: bool | None = None
         self._gpus: GpuReader | None = None
@@ -112,7 +115,7 @@ class Observation:
                 self._redactions.append(f"command line of pid {seen.pid}")
             if seen.role == "frontend" and (read := read_environment(seen.pid)):
                 kept = {name: value for name, value in read[0].items() if name.endswith("_KEEP_ALIVE")}
-                fact = msgspec.structs.replace(fact, environment=kept)
+                fact = msgspec.structs.replace(fact, environment=kept, environment_count=read[1])
             has_stack = seen.role != "helper" and seen.state not in "ZX"
             members.append(_Member(fact=fact, start_ticks=stat.start_ticks, has_stack=has_stack))
         if not members:
@@ -254,7 +257,7 @@ class Observation:
                 memory_readable=self._memory_readable,
                 moving=frozenset(self._moving),
             )
-        self._keep_moving(dumps)
+        gaps += self._note_moving(dumps)
         failed = [d for d in dumps if d.gap is not None]
         if len(failed) == len(dumps) or any(d.error == "permission" for d in failed):
             gaps += [d.gap for d in failed if d.gap]
@@ -263,12 +266,14 @@ class Observation:
             gaps += [d.gap for d in failed if d.gap and d.error not in ("not-python", "gone")]
         return {d.pid: d for d in dumps}
 
-    def _keep_moving(self, dumps: Sequence[stacks.Dump]) -> None:
-        """From now on, do not stop again what could not be stopped soon."""
-        fresh = {d.pid for d in dumps if d.moving} - self._moving
-        self._moving |= fresh
-        for pid in sorted(fresh):
-            self._notes.append(f"pid {pid} could not be stopped soon and is read while it runs; its stacks may be torn")
+    def _note_moving(self, dumps: Sequence[stacks.Dump]) -> list[Gap]:
+        """Do not stop again, for some snapshots, what could not be stopped soon; and say that it was read moving."""
+        self._moving = {pid: left - 1 for pid, left in self._moving.items() if left > 1}
+        for each in dumps:
+            if each.moving:
+                self._moving.setdefault(each.pid, RETRY_STOP_SNAPSHOTS)
+        reason = "it could not be stopped soon and was read while it ran: its stacks may be torn"
+        return [Gap(source=f"stacks of {each.pid}", reason=reason, remedy="") for each in dumps if each.moving]
 
     @staticmethod
     def _merge(sample: ProcessSample, dump: stacks.Dump | None) -> ProcessSample:
@@ -326,7 +331,7 @@ class Observation:
                     unanswered_requests=clients.unanswered if sample.pid == front else None,
                     unanswered_seconds=clients.unanswered_seconds if sample.pid == front else None,
                     unclear_requests=clients.unclear if sample.pid == front else None,
-                    unclear_seconds=clients.unclear_seconds if sample.pid == front else None,
+                    unclear_seconds=clients.unclear_seconds if sample.pid == front else (),
                 )
             )
         return result
@@ -334,6 +339,7 @@ class Observation:
     def _own(self, pids: list[int]) -> list[int]:
         """Processes that are known parts of the engine: a client that lives in the same tree still is a client."""
         known = {m.fact.pid for m in self._members if m.fact.engine is not None}
+        known.add(self._members[0].fact.pid)  # the program above an engine core is its front end, known or not
         return [pid for pid in pids if pid in known] or pids
 
     def _ports(self) -> tuple[int, ...] | None:

@@ -28,6 +28,8 @@ _NETLINK_SOCK_DIAG = 4
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
 _DEADLINE_SECONDS = 0.5
+DELAYED_ACK_MS = 400
+AGES = 64
 
 # Offsets in the kernel's struct tcp_info (uapi/linux/tcp.h).
 _LAST_DATA_SENT = 44
@@ -65,8 +67,9 @@ class Connection(msgspec.Struct, frozen=True):
         """Whether something was received and nothing was sent since; None when the order of the two is lost.
 
         The kernel's ages have the grain of its clock tick (4 ms at 250 Hz), and a client in a loop sends its next
-        request at once. Then an acknowledgement that came later than both tells that the answer went out last: a
-        client that says nothing more acknowledges after its delay (40 ms), one that has sent a request did so with it.
+        request at once. Then an acknowledgement that came a little later than both tells that the answer went out
+        last: a client that says nothing more acknowledges after its delay (40 to 200 ms), one that has sent a request
+        did so with it. One that comes later still may answer a keep-alive probe and tells nothing.
         """
         if not self.bytes_received:
             return False
@@ -74,20 +77,21 @@ class Connection(msgspec.Struct, frozen=True):
             return True
         if self.received_age_ms != self.sent_age_ms:
             return self.received_age_ms < self.sent_age_ms
-        return False if self.acknowledged_age_ms < self.sent_age_ms else None
+        return False if 0 < self.sent_age_ms - self.acknowledged_age_ms <= DELAYED_ACK_MS else None
 
 
 class Clients(msgspec.Struct, frozen=True, kw_only=True):
     """Client connections that received a request and were sent nothing since.
 
-    `unanswered` is their count, `unanswered_seconds` the age of the oldest (None when there is none). `unclear` and
-    `unclear_seconds` are the same of those for which it cannot be told. Counts are None when nothing could be read.
+    `unanswered` is their count, `unanswered_seconds` the age of the oldest (None when there is none). `unclear` counts
+    those for which it cannot be told, `unclear_seconds` holds the ages of the oldest 64 of them, oldest first. Counts
+    are None when nothing could be read.
     """
 
     unanswered: int | None = None
     unanswered_seconds: float | None = None
     unclear: int | None = None
-    unclear_seconds: float | None = None
+    unclear_seconds: tuple[float, ...] = ()
     gaps: tuple[Gap, ...] = ()
 
 
@@ -162,7 +166,7 @@ def read_clients(pids: Sequence[int], *, ports: Iterable[int] | None = None) -> 
         unanswered=len(owed),
         unanswered_seconds=max(owed, default=None),
         unclear=len(unclear),
-        unclear_seconds=max(unclear, default=None),
+        unclear_seconds=tuple(sorted(unclear, reverse=True)[:AGES]),
         gaps=gaps,
     )
 

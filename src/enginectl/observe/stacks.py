@@ -30,6 +30,7 @@ from enginectl.observe.preflight import classify_attach_error
 
 POLL_SECONDS = 0.001
 MAX_PAUSE_SECONDS, MAX_NATIVE_PAUSE_SECONDS = 1.5, 5.0
+MIN_TRACED_LOOKS = 50
 """A target that stands still for longer is let go, and read without stopping it."""
 PR_SET_PDEATHSIG = 1
 
@@ -95,7 +96,7 @@ def py_spy_version() -> str:
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-NICE = -20
+NICE = -10
 
 
 @functools.lru_cache(maxsize=1)
@@ -114,8 +115,8 @@ def may_raise_priority() -> bool:
 def sampling_priority() -> Iterator[None]:
     """Raise the priority of this thread while it samples, where that is permitted.
 
-    A spinning engine on few cores can keep the observer off its core for seconds. Never a real-time class: reading
-    the symbols of a large process takes seconds of CPU, and would take them from the target.
+    A spinning engine on few cores can keep the observer off its core for seconds. Moderately, and never
+    by a real-time class: reading the symbols of a large process can take seconds of CPU.
     """
     if not may_raise_priority():
         yield
@@ -168,6 +169,7 @@ class _Run:
         self.ended: float | None = None
         self.timed_out = False
         self._untraced = self.began
+        self._traced_looks = 0
         self.pause = 0.0
 
     def poll(self) -> bool:
@@ -177,6 +179,7 @@ class _Run:
         done = self.child.poll() is not None
         tracer = threads.tracer_pid(self.pid)
         now = time.monotonic()
+        self._traced_looks = self._traced_looks + 1 if tracer else 0
         if not tracer or done:
             self.pause = max(self.pause, now - self._untraced)
             self._untraced = now
@@ -184,10 +187,9 @@ class _Run:
             self.ended = now
         return done
 
-    @property
-    def held_seconds(self) -> float:
-        """How long the target may have stood still by now."""
-        return time.monotonic() - self._untraced
+    def held_longer_than(self, seconds: float) -> bool:
+        """Whether the target has stood still for so long, seen often: one late look of ours proves nothing."""
+        return self._traced_looks >= MIN_TRACED_LOOKS and time.monotonic() - self._untraced > seconds
 
     def kill(self) -> None:
         """End the helper and its group; the kernel detaches it from the target."""
@@ -309,7 +311,7 @@ def dump(
             else:
                 running.append(began)
         for run in list(running):
-            if not run.poll() and not run.nonblocking and run.held_seconds > limit:
+            if not run.poll() and not run.nonblocking and run.held_longer_than(limit):
                 run.kill()
                 running.remove(run)
                 unstopped.add(run.pid)
@@ -329,6 +331,9 @@ def dump(
         time.sleep(POLL_SECONDS)
     failed = [p for p in pids if native and results[p].error in ("native-merge", "threads-ids", "timeout", "other")]
     if failed:
-        for fallback in dump(failed, timeout_seconds=timeout_seconds, moving=moving):
-            results[fallback.pid] = fallback
+        for fallback in dump(failed, timeout_seconds=timeout_seconds, moving=frozenset(unstopped)):
+            before = results[fallback.pid].pause_seconds
+            results[fallback.pid] = msgspec.structs.replace(
+                fallback, pause_seconds=max(before, fallback.pause_seconds), moving=fallback.pid in unstopped
+            )
     return tuple(results[p] for p in pids)

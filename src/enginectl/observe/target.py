@@ -111,8 +111,14 @@ def is_python(pid: int) -> bool | None:
     return "libpython" in maps or "/python3" in maps or "/lib-dynload/" in maps
 
 
-def _is_child_of(seen: Seen, above: Seen) -> bool:
-    """Whether `above` is a Python program that made this process through multiprocessing, retitled or not."""
+def _made_by(table: dict[int, Seen], seen: Seen, above: Seen) -> bool:
+    """Whether `above` is a Python program that made this process through multiprocessing, retitled or not.
+
+    An orphan has a new parent that did not: the host's or the container's first process, or a supervisor with other
+    engines below it.
+    """
+    if above.pid in (1, os.getpid()) or any(s.parent_pid == above.pid and s.role == "frontend" for s in table.values()):
+        return False
     made = len(seen.command) == 1 or seen.command == above.command or "multiprocessing" in " ".join(seen.command)
     return made and bool(is_python(above.pid))
 
@@ -132,7 +138,7 @@ def root_of(table: dict[int, Seen], pid: int) -> int:
         root = node.pid
     if node is not None and node.role in ("engine-core", "worker"):
         above = table.get(node.parent_pid)
-        if above is not None and above.engine is None and above.pid != os.getpid() and _is_child_of(node, above):
+        if above is not None and above.engine is None and _made_by(table, node, above):
             return above.pid
     return root
 

@@ -26,7 +26,7 @@ def with_environment(head: Recording, read: Callable[[int], Environment]) -> Rec
             processes.append(fact)
             continue
         kept, count = found
-        processes.append(msgspec.structs.replace(fact, environment=dict(kept)))
+        processes.append(msgspec.structs.replace(fact, environment=dict(kept), environment_count=count))
         told = f"{len(kept)} of {count} variables kept" if count else "overwritten by its title, nothing kept"
         account.append(f"environment of pid {fact.pid}: {told}")
     return msgspec.structs.replace(head, processes=tuple(processes), redactions=(*head.redactions, *account))

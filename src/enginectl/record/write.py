@@ -87,11 +87,21 @@ class Writer:
             self.discard()
 
 
+def _replaceable(path: Path) -> bool:
+    """Whether --force may replace it: never a device, a pipe or a link to one. As root that would break the host."""
+    if path.parent == Path("/dev"):
+        return False
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return path.is_symlink()
+
+
 def _create(path: Path, force: bool) -> int:
     """A new file of this name, for its owner only. A link at that place is never followed."""
     try:
-        if force and stat.S_IFMT(os.lstat(path).st_mode) in (stat.S_IFREG, stat.S_IFLNK):
-            path.unlink()  # and never a device or a pipe: as root, replacing /dev/null would break the whole host
+        if force and _replaceable(path):
+            path.unlink()
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -99,7 +109,7 @@ def _create(path: Path, force: bool) -> int:
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        if not (path.is_symlink() or path.is_file()):
+        if not _replaceable(path):
             raise UsageError(f"{path} is no regular file and is left as it is", fix="name another file") from None
         raise UsageError(f"{path} exists already", fix="--force replaces it") from None
     except OSError as error:
