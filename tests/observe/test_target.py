@@ -68,7 +68,7 @@ def test_a_child_with_no_known_title_belongs_to_the_tree(tree: tuple[int, int]) 
 
 @pytest.mark.parametrize("tree", ["VLLM::EngineCore"], indirect=True)
 def test_an_orphan_does_not_join_the_engine_below_its_new_parent(tree: tuple[int, int]) -> None:
-    parent, child = tree
+    _, child = tree
     table = target.list_processes(Recogniser(load()))
     other = msgspec.structs.replace(table[child], pid=1 << 22, title="VLLM::APIServer_0", role="frontend")
     table[other.pid] = other
