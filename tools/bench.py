@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import pty
 import statistics
+import struct
 import subprocess
 import sys
+import termios
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
+
+import psutil
 
 from enginectl.cli.demo_process import Demo
 from enginectl.cli.pipeline import Recogniser
@@ -171,6 +179,46 @@ def throughput() -> str:
     return f"| throughput of the demo under a 1 Hz doctor / none | {statistics.median(ratios):.1%} | 98 % |"
 
 
+def top_cost() -> list[str]:
+    """What `enginectl top` costs at 1 Hz in a terminal: its CPU with all helpers, and the demo's throughput."""
+    ratios, cores = [], []
+    with Demo("", "--concurrency", "4") as demo:
+        demo.wait_for("load")
+        for _ in range(3):
+            without = _throughput(demo, 12)
+            master, terminal = pty.openpty()
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+            words = [sys.executable, "-m", "enginectl", "top", "--pid", str(demo.pid)]
+            with subprocess.Popen(words, stdin=terminal, stdout=terminal, stderr=terminal) as top:
+                drain = threading.Thread(target=_drain, args=(master,), daemon=True)
+                drain.start()
+                time.sleep(5)  # its start is no part of it
+                before, began = _cpu_seconds(top.pid), time.monotonic()
+                ratios.append(_throughput(demo, 12) / without)
+                cores.append((_cpu_seconds(top.pid) - before) / (time.monotonic() - began))
+                top.terminate()
+                top.wait(20)
+            os.close(terminal)
+            drain.join(10)
+            os.close(master)
+    return [
+        f"| throughput of the demo under `top` / none | {statistics.median(ratios):.1%} | no loss |",
+        f"| CPU of `top` at 1 Hz, its py-spy runs included | {statistics.median(cores):.1%} of a core | 3 % |",
+    ]
+
+
+def _drain(master: int) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(master, 65536):
+            pass
+
+
+def _cpu_seconds(pid: int) -> float:
+    """CPU of a process and of its children that have ended."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
 def main() -> int:
     """Run everything and print the table."""
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, py-spy {stacks.py_spy_version()}\n")
@@ -182,6 +230,7 @@ def main() -> int:
     print(pause(64), flush=True)
     print("\n".join(without_stacks()), flush=True)
     print(throughput(), flush=True)
+    print("\n".join(top_cost()), flush=True)
     return 0
 
 

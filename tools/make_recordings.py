@@ -1,6 +1,7 @@
 """Takes a recording from the bundled engine for each named fault and reduces it to a fixture.
 
-    python tools/make_recordings.py FAULT...        (all faults when none is named)
+    python tools/make_recordings.py FAULT...                 (all faults when none is named)
+    python tools/make_recordings.py --from FILE.ecrec NAME   (a recording of another engine, as NAME.json)
 
 A fixture keeps at most six snapshots, short paths, the frames that matter, and no command lines.
 """
@@ -20,6 +21,7 @@ from enginectl.cli.selftest import fault_table
 from enginectl.diagnose.diagnose import diagnose
 from enginectl.model.observed import Frame, ProcessSample, Recording, Snapshot, ThreadSample
 from enginectl.observe.record import Observation, Settings
+from enginectl.read import read
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "recordings"
 KEEP = 6
@@ -103,9 +105,25 @@ def take(fault: str) -> Recording:
         return seen.recording()
 
 
+def _write(name: str, recording: Recording) -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / name).write_bytes(msgspec.json.format(msgspec.json.encode(recording), indent=0) + b"\n")
+
+
+def from_file(path: Path, name: str) -> int:
+    """Reduce a recording that was taken already."""
+    with path.open("rb") as stream:
+        recording = reduce(read([(path.name, stream)]))
+    _write(f"{name}.json", recording)
+    print(f"{name}.json: {diagnose(recording, pipeline.knowledge_of('')).verdict.finding}")
+    return 0
+
+
 def main() -> int:
     """Write one fixture per fault; nothing is written when the reduced recording does not give the finding."""
     wanted = sys.argv[1:]
+    if wanted[:1] == ["--from"]:
+        return from_file(Path(wanted[1]), wanted[2])
     knowledge = pipeline.knowledge_of("")
     codes = {r.finding: r.id for r in knowledge.rules.values()}
     failed = 0
@@ -120,8 +138,7 @@ def main() -> int:
             print(f"{row.name}: found {found}, not written")
             failed += 1
             continue
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        (FOLDER / name).write_bytes(msgspec.json.format(msgspec.json.encode(recording), indent=0) + b"\n")
+        _write(name, recording)
         print(f"{name}: {found}")
     return 1 if failed else 0
 

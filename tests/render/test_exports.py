@@ -171,21 +171,27 @@ def test_speedscope_events_nest_and_samples_weigh_the_window() -> None:
     assert active["name"] == "engine-core 100: engine-loop (EngineCoreLoop), waits"
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-def test_speedscopes_own_page_opens_it(speedscope_package: Path, tmp_path: Path) -> None:
-    packed = base64.b64encode(render_speedscope(situation(), timeline()).encode()).decode()
-    script = tmp_path / "load.js"
+def opened_by_speedscope(document: str, package: Path, folder: Path) -> str:
+    """What speedscope's own page shows of a document in a browser. Fails when the page complains."""
+    packed = base64.b64encode(document.encode()).decode()
+    script = folder / "load.js"
     script.write_text(f"speedscope.loadFileFromBase64('engine.speedscope.json', '{packed}')")
-    page = (speedscope_package / "dist/release/index.html").as_uri()
+    page = (package / "dist/release/index.html").as_uri()
     shown = subprocess.run(
-        [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
-         f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000", f"{page}#localProfilePath={script}"],
+        [str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
+         f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=10000", f"{page}#localProfilePath={script}"],
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
-    assert "engine-loop (EngineCoreLoop), waits" in shown.stdout
-    assert re.search(r"Thread 100 .{0,8}EngineCoreLoop", shown.stdout)
     assert "Importing as speedscope json file" in shown.stderr
     assert not re.search(r"CONSOLE.*(?:Uncaught|Error|unrecognized)", shown.stderr)
+    return shown.stdout
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+def test_speedscopes_own_page_opens_it(speedscope_package: Path, tmp_path: Path) -> None:
+    shown = opened_by_speedscope(render_speedscope(situation(), timeline()), speedscope_package, tmp_path)
+    assert "engine-loop (EngineCoreLoop), waits" in shown
+    assert re.search(r"Thread 100 .{0,8}EngineCoreLoop", shown)
 
 
 # --- folded, and back
