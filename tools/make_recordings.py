@@ -29,7 +29,7 @@ FRAMES = 24
 COUNTERS = re.compile(
     r"num_requests|kv_cache_usage|iteration_tokens|_tokens_total|request_success|preemptions|model_info"
 )
-PATH = re.compile(r".*/(?:site-packages|lib/python3\.\d+|src)/")
+PATH = re.compile(r".*/(?:site-packages|lib/python3\.\d+|src|bin)/")
 
 
 def _frame(frame: Frame) -> Frame:
@@ -77,7 +77,8 @@ def reduce(recording: Recording) -> Recording:
     return msgspec.structs.replace(
         recording,
         processes=tuple(
-            msgspec.structs.replace(p, command=(), flags={}, title=_title(p.title)) for p in recording.processes
+            msgspec.structs.replace(p, command=(), flags={}, environment={}, title=_title(p.title))
+            for p in recording.processes
         ),
         snapshots=tuple(_snapshot(snapshots[i]) for i in chosen),
         gaps=(),

@@ -67,7 +67,7 @@ def test_loaded(engine: Engine) -> None:
 
 
 def test_slow_tokenizer(engine: Engine) -> None:
-    engine.arm("slow-tokenizer", seconds=1)
+    engine.arm("slow-tokenizer", seconds=3)
     with Load(engine.port, 4, long_texts):
         wait_until(lambda: "slow-tokenizer" in engine.used(), 30)
         report = doctor(engine.pid)

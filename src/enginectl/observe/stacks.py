@@ -235,7 +235,7 @@ def _to_samples(raw: bytes) -> tuple[ThreadSample, ...]:
 
 def _is_native(frame: _RawFrame) -> bool:
     """Whether a frame lies below Python: its file is a library or a C source, with or without a line."""
-    return not frame.filename.endswith((".py", ">"))
+    return frame.name != "<module>" and not frame.filename.endswith((".py", ">"))
 
 
 def _finish(run: _Run, limit: float) -> Dump:
