@@ -44,8 +44,8 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 def wait_until() -> Callable[[Callable[[], T]], T]:
     """Ask again and again, with growing pauses, until the answer is true; fail after `deadline` seconds."""
 
-    def wait(predicate: Callable[[], T], deadline: float = 30.0) -> T:
-        end, pause = time.monotonic() + deadline, 0.002
+    def wait(predicate: Callable[[], T], deadline: float = 30.0, longest_pause: float = 0.25) -> T:
+        end, pause = time.monotonic() + deadline, min(0.002, longest_pause)
         while True:
             value = predicate()
             if value:
@@ -53,6 +53,6 @@ def wait_until() -> Callable[[Callable[[], T]], T]:
             if time.monotonic() > end:
                 raise AssertionError(f"not within {deadline:g} s: {predicate}")
             time.sleep(pause)
-            pause = min(pause * 2, 0.25)
+            pause = min(pause * 2, longest_pause)
 
     return wait

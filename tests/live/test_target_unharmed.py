@@ -30,11 +30,17 @@ def runs(pid: int) -> bool:
     return stat is not None and stat.state not in "Tt" and threads.tracer_pid(pid) == 0
 
 
+def looks_at(pid: int, doctor: subprocess.Popen[bytes]) -> bool:
+    """Whether the target is traced just now. That lasts for some milliseconds: ask often."""
+    assert doctor.poll() is None, f"doctor ended by itself, status {doctor.returncode}"
+    return bool(threads.tracer_pid(pid))
+
+
 def test_killed_at_any_moment(demo: Demo, wait_until: Callable[..., object]) -> None:
     chance = random.Random(4711)
     argv = [sys.executable, "-m", "enginectl", "doctor", "--pid", str(demo.pid), "--samples", "200", "--duration", "20"]
     doctor = subprocess.Popen([*argv, "-q"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_until(lambda: threads.tracer_pid(demo.pid))
+    wait_until(lambda: looks_at(demo.pid, doctor), 60.0, longest_pause=0.001)
     for _ in range(KILLS):
         time.sleep(chance.uniform(0, 0.08))  # the moment itself is what varies
         doctor.send_signal(signal.SIGKILL)
@@ -44,7 +50,7 @@ def test_killed_at_any_moment(demo: Demo, wait_until: Callable[..., object]) -> 
         assert before is not None
         wait_until(lambda b=before: (threads.process_stat(demo.pid) or b).cpu_seconds > b.cpu_seconds, 20.0)
         doctor = subprocess.Popen([*argv, "-q"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_until(lambda: threads.tracer_pid(demo.pid), 60.0)
+        wait_until(lambda d=doctor: looks_at(demo.pid, d), 60.0, longest_pause=0.001)
     doctor.kill()
     doctor.wait()
 
