@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from enginectl.classify.match import FramePattern
-from enginectl.classify.views import matcher_for
+from enginectl.classify.matchers import matcher_for
 from enginectl.diagnose.diagnose import diagnose
 from enginectl.diagnose.facts import FACTS
 from enginectl.knowledge.loader import load

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from enginectl.classify.matchers import matcher_for
 from enginectl.classify.topology import topology
-from enginectl.classify.views import matcher_for, os_state_of
+from enginectl.classify.views import os_state_of
 from enginectl.knowledge.loader import Knowledge
 from enginectl.model.observed import Recording
 from enginectl.model.timeline import Timeline, TimelineRow, TimelineSeries
