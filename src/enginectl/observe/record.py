@@ -339,8 +339,10 @@ class Observation:
     def _own(self, pids: list[int]) -> list[int]:
         """Processes that are known parts of the engine: a client that lives in the same tree still is a client."""
         known = {m.fact.pid for m in self._members if m.fact.engine is not None}
+        if not known:
+            return pids
         known.add(self._members[0].fact.pid)  # the program above an engine core is its front end, known or not
-        return [pid for pid in pids if pid in known] or pids
+        return [pid for pid in pids if pid in known]
 
     def _ports(self) -> tuple[int, ...] | None:
         """The front end's own port, when its /metrics was found: links inside the engine are no clients."""
