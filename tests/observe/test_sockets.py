@@ -117,6 +117,14 @@ def test_a_request_that_got_nothing_back_counts_with_its_age(client: Client, hos
             wait_until(lambda: (read_clients(ME).unanswered_seconds or 0) > age)
 
 
+def answer_and_be_asked_again(client: Client, link: socket.socket) -> None:
+    """The client sends its next request as soon as it has its answer: often within one tick of the kernel's clock."""
+    link.recv(65536)
+    link.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    client.say("read 0")
+    client.say("send 0")
+
+
 def test_an_answered_request_is_an_idle_keep_alive_until_the_next_one(client: Client) -> None:
     with listening() as server:
         client.say(f"open 127.0.0.1 {server.getsockname()[1]}")
@@ -137,17 +145,13 @@ def test_an_answered_request_is_an_idle_keep_alive_until_the_next_one(client: Cl
 
 
 def test_a_client_that_sends_its_next_request_at_once_is_never_taken_for_answered(client: Client) -> None:
-    """Answer and next request often fall into one tick of the kernel's clock."""
     with listening() as server:
         client.say(f"open 127.0.0.1 {server.getsockname()[1]}")
         link, _ = server.accept()
         with link:
             client.say("send 0")
             for _ in range(50):
-                link.recv(65536)
-                link.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-                client.say("read 0")
-                client.say("send 0")
+                answer_and_be_asked_again(client, link)
                 seen = read_clients(ME)
                 assert ((seen.unanswered or 0) + (seen.unclear or 0), seen.gaps) == (1, ())
 
@@ -160,10 +164,7 @@ def test_an_answered_keep_alive_probe_is_no_answer(client: Client) -> None:
         with link:
             client.say("send 0")
             for _ in range(200):
-                link.recv(65536)
-                link.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-                client.say("read 0")
-                client.say("send 0")
+                answer_and_be_asked_again(client, link)
                 if read_clients(ME).unclear:
                     break
             else:

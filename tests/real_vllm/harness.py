@@ -81,7 +81,7 @@ class Engine:
         self._log_file.close()
         for name in set(os.listdir("/dev/shm")) - self._shm:
             path = Path("/dev/shm") / name
-            if (name.startswith("psm_") or name.endswith(("cpushm_0", "cpushm_1"))) and not _in_use(path):
+            if (name.startswith(("psm_", "sem.mp-")) or name.endswith(("cpushm_0", "cpushm_1"))) and not _in_use(path):
                 path.unlink(missing_ok=True)
 
     @property
