@@ -51,10 +51,11 @@ def counter_sentence(diagnosis: Diagnosis) -> str:
     for name in ("running", "waiting"):
         if name in counters:
             parts.append(f"{words.number(counters[name])} {name}")
-    for name in ("tokens_per_second", "generation_tokens_per_second"):
-        if name in counters:
-            parts.append(f"{words.number(counters[name])} tokens/s")
-            break
+    read_in, made = counters.get("prompt_tokens_per_second"), counters.get("tokens_per_second")
+    if read_in:
+        parts.append(f"{words.number(read_in)} prompt tokens/s")
+    if made or (made is not None and not read_in):  # an embedding engine makes none
+        parts.append(f"{words.number(made)} tokens/s")
     if "kv_usage_ratio" in counters:
         parts.append(f"KV cache {words.ratio(counters['kv_usage_ratio'])} used")
     if counters.get("preemptions_per_second"):
