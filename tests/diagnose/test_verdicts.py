@@ -176,6 +176,19 @@ def test_the_holders_cpu_tells_contention_from_computing(loop_cpu: float, findin
     assert verdict(seen).verdict.finding == finding
 
 
+def test_stacks_that_may_be_torn_lower_the_confidence() -> None:
+    seen = recording(engine(LOOP_FORWARD), counters=MOVING)
+    before = verdict(seen).verdict
+    last = seen.snapshots[-1]
+    torn = tuple(msgspec.structs.replace(p, moving=True) for p in last.processes)
+    seen = msgspec.structs.replace(
+        seen, snapshots=(*seen.snapshots[:-1], msgspec.structs.replace(last, processes=torn))
+    )
+    after = verdict(seen).verdict
+    assert (before.finding, before.confidence) == ("compute-bound", "high")
+    assert (after.finding, after.confidence) == ("compute-bound", "medium")
+
+
 def test_one_slow_step_is_not_a_hang() -> None:
     """The counters stand still within 2 s, but the stack moves: no hang is claimed."""
     answer = verdict(recording(engine(LOOP_FORWARD), counters=FROZEN)).verdict

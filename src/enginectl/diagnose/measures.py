@@ -39,6 +39,11 @@ class Measures:
         return engine_clock(self.recording, self.knowledge, self.engine_name)
 
     @functools.cached_property
+    def stacks_may_be_torn(self) -> bool:
+        """Whether any process was read while it ran on."""
+        return any(p.moving for s in self.recording.snapshots for p in s.processes)
+
+    @functools.cached_property
     def device(self) -> DeviceClock:
         """The device clock."""
         return device_clock(self.recording)

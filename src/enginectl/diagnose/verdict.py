@@ -26,11 +26,13 @@ def case_of(rule: Rule, answer: RuleVerdict) -> Case:
 
 
 def confidence_of(rule: Rule, answer: RuleVerdict, measures: Measures) -> str:
-    """The case's own confidence, lowered when there is no second sample or no stack."""
+    """The case's own confidence, lowered when there is no second sample, no stack, or stacks that may be torn."""
     confidence = case_of(rule, answer).confidence or rule.confidence
     if measures.stack_samples == 0 and "stacks" in rule.needs:
         return lower(confidence)
     if measures.stack_samples == 1 and rule.state in ("hung", "slow", "busy"):
+        return lower(confidence)
+    if measures.stacks_may_be_torn and "stacks" in rule.needs:
         return lower(confidence)
     return confidence
 

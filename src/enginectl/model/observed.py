@@ -73,6 +73,7 @@ class ProcessSample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     `os_state` is R S D T t Z, or X when the process has gone. `threads` holds Python threads first when
     stacks were read. `native_threads` counts threads without Python frames. `blocked_pipes` describes writes
     to full pipes (`fd 2 -> pipe:[123], no reader reads`), `held_locks` file locks somebody else holds.
+    `moving` says that the stacks were read while the process ran on: they may be torn.
     """
 
     pid: int
@@ -93,6 +94,7 @@ class ProcessSample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     unclear_requests: int | None = None
     unclear_seconds: tuple[float, ...] = ()
     stack_seconds: float | None = None
+    moving: bool = False
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -299,7 +299,11 @@ class Observation:
                 )
             )
         return msgspec.structs.replace(
-            sample, threads=tuple(merged), native_threads=len(known), stack_seconds=dump.wall_seconds
+            sample,
+            threads=tuple(merged),
+            native_threads=len(known),
+            stack_seconds=dump.wall_seconds,
+            moving=dump.moving,
         )
 
     def _facts(self, samples: list[ProcessSample], gaps: list[Gap]) -> list[ProcessSample]:
