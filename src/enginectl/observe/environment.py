@@ -15,6 +15,8 @@ _KEPT = re.compile(
     r"|PYTHONFAULTHANDLER|PYTHONASYNCIODEBUG|TOKENIZERS_PARALLELISM|RANK|LOCAL_RANK|WORLD_SIZE|HF_HUB_OFFLINE"
 )
 _VALUE = re.compile(r"[\w.,:;+/=@%-]{0,120}")
+_PATH = re.compile(r"/[^:\s]*/")
+"""Folders in a value (of a preloaded library, of a tool): the name behind them is what matters."""
 _PLACES = re.compile(r"_(?:PATH|DIR|ROOT|HOME|CACHE|FILE|URL|URI|HOST|ADDR|IP)$|_(?:API|USAGE|S3|HF)_")
 """Variables that name places: they tell about people and networks, not about the engine."""
 
@@ -23,7 +25,7 @@ def read_environment(pid: int) -> tuple[dict[str, str], int] | None:
     """The kept variables and the count of all; None when they may not be read.
 
     A variable is kept when its name is on the allow-list and neither name nor value looks like a secret, a place or
-    free text. Errors: none.
+    free text; of a path in a value only the last part. Errors: none.
     """
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
@@ -31,7 +33,7 @@ def read_environment(pid: int) -> tuple[dict[str, str], int] | None:
     except OSError:
         return None
     pairs = [part.partition("=") for part in raw.decode("utf-8", "replace").split("\0") if part]
-    kept = {name: value for name, _, value in pairs if _may_stay(name, value)}
+    kept = {name: _PATH.sub("", value) for name, _, value in pairs if _may_stay(name, value)}
     return dict(sorted(kept.items())), len(pairs)
 
 
