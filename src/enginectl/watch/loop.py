@@ -78,10 +78,11 @@ class Loop:
             return  # one look tells no movement
         measures = measures_of(recording, self._knowledge)
         diagnosis = diagnose(recording, self._knowledge, measures)
-        self._tell(diagnosis)
-        self._act(Moment(at=snapshot.offset_seconds, diagnosis=diagnosis, measures=measures))
+        # the metrics first: who acts on a line finds there what the line says
         self._board.ticks += 1
         self._board.picture = picture_of(diagnosis, measures, snapshot.pause_seconds, time.monotonic() - start)
+        self._tell(diagnosis)
+        self._act(Moment(at=snapshot.offset_seconds, diagnosis=diagnosis, measures=measures))
 
     def _find(self) -> bool:
         if self._watched.find():
