@@ -61,8 +61,8 @@ def folded_note(group: ProcessGroup) -> str:
 def _group(members: list[ProcessRow], marked: set[tuple[int, int | None]], verbose: bool) -> ProcessGroup:
     threads = members[0].threads
     shown = [row for row in threads if verbose or _matters(row, members[0].pid, marked)]
-    if not shown:
-        shown = list(threads[:4])
+    if not shown:  # of a helper process whose stacks were not read there is nothing to show
+        shown = [row for row in threads[:4] if members[0].role != "helper" or row.frames]
     kept = {id(row) for row in shown}
     return ProcessGroup(
         members=tuple(members), shown=tuple(shown), folded=tuple(row for row in threads if id(row) not in kept)
