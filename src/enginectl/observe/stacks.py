@@ -101,7 +101,7 @@ NICE = -10
 
 @functools.lru_cache(maxsize=1)
 def may_raise_priority() -> bool:
-    """Whether this process may run its sampling at the highest priority of the ordinary scheduling class."""
+    """Whether this process may raise the priority of its sampling within the ordinary scheduling class."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     try:
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
