@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import tomli
 
 from enginectl.errors import UsageError
 from enginectl.knowledge.schema import Advice, AdviceFile, Engine, Rule, WaitFile, WaitPoint
@@ -38,8 +38,8 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
 def _decode(path: Traversable | Path, kind: type[_Row]) -> _Row:
     """One file as `kind`; UsageError names the file and the key that is wrong."""
     try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), kind)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        return msgspec.convert(tomli.loads(path.read_text(encoding="utf-8")), kind)
+    except (tomli.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {error}") from error
 
 

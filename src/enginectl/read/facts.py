@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from typing import BinaryIO
 
 import msgspec
+import tomli
 
 from enginectl.errors import UnreadableInput, UsageError
 from enginectl.model.observed import StatedFacts
@@ -23,8 +23,8 @@ def parse(text: str, name: str = "the facts file") -> StatedFacts:
     each naming the key.
     """
     try:
-        return msgspec.convert(tomllib.loads(text), StatedFacts)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        return msgspec.convert(tomli.loads(text), StatedFacts)
+    except (tomli.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{name} is not valid TOML: {error}") from None
     except msgspec.ValidationError as error:
         raise UsageError(

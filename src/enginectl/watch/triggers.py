@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
+import tomli
 
 from enginectl.diagnose.facts import FACTS
 from enginectl.errors import UsageError
@@ -103,10 +103,10 @@ def load_plan(path: str = "") -> Plan:
     """The triggers of a file, or the packaged ones. Errors: UsageError that names the row and what is wrong with it."""
     try:
         text = Path(path).read_text("utf-8") if path else _packaged()
-        plan = msgspec.convert(tomllib.loads(text), Plan)
+        plan = msgspec.convert(tomli.loads(text), Plan)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+    except (tomli.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"{path or 'triggers.toml'}: {error}") from None
     names: set[str] = set()
     for row in plan.trigger:
