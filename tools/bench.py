@@ -22,7 +22,7 @@ import psutil
 from enginectl.cli.demo_process import Demo
 from enginectl.cli.pipeline import Recogniser
 from enginectl.knowledge.loader import load
-from enginectl.observe import children, host, locks, preflight, shm, sockets, stacks, target, threads
+from enginectl.observe import children, host, locks, nccl_ras, preflight, shm, sockets, stacks, target, threads
 from enginectl.observe.record import Observation, Settings
 
 HEARTBEAT = """
@@ -125,6 +125,7 @@ def _collectors(pids: list[int]) -> list[tuple[str, Callable[[], object]]]:
         ("threads", lambda: [threads.read_threads(pid) for pid in pids]),
         ("host", lambda: host.read_host(pids[0])),
         ("file locks", lambda: locks.read_locks(pids)),
+        ("NCCL RAS, without a listener", lambda: nccl_ras.read_communicators(pids)),
         ("compilers", lambda: children.read_compilers(pids)),
         ("clients", lambda: sockets.read_clients(pids)),
         ("/dev/shm", lambda: [shm.read_shm(pid, others=False) for pid in pids]),

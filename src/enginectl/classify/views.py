@@ -15,7 +15,15 @@ from enginectl.classify.promote import promote
 from enginectl.knowledge.loader import Knowledge
 from enginectl.knowledge.schema import ProcessKind, ThreadRole
 from enginectl.model.classified import Activity, ProcessView, ThreadView
-from enginectl.model.observed import Frame, ProcessFact, ProcessSample, Recording, StatedFacts, ThreadSample
+from enginectl.model.observed import (
+    Frame,
+    ProcessFact,
+    ProcessSample,
+    Recording,
+    StatedFacts,
+    StatedProcess,
+    ThreadSample,
+)
 
 RUNNING_CLASSES = frozenset({"cpu", "startup"})
 BLOCKED_CLASSES = frozenset({"idle", "peer", "lock", "io", "timer", "ipc-send", "shutdown"})
@@ -290,7 +298,7 @@ def process_view(
         engine=engine or _engine_from_waits(views, knowledge),
         engine_version=fact.engine_version,
         python_version=fact.python_version,
-        ranks=fact.ranks or identify.ranks_of(fact.title),
+        ranks=fact.ranks or identify.ranks_of(fact.title) or _stated_rank(stated_process),
         parent_pid=fact.parent_pid,
         os_state=(stated_process.os_state if stated_process else None) or last.os_state,
         stopped=_stopped([s.os_state for _, s in timeline], stated_process.os_state if stated_process else None),
@@ -300,6 +308,10 @@ def process_view(
         threads=tuple(sorted(views, key=lambda v: (v.tid != fact.pid, v.tid))),
         stacks_read=any(t.frames is not None for _, s in timeline for t in s.threads),
     )
+
+
+def _stated_rank(stated: StatedProcess | None) -> dict[str, int]:
+    return {"rank": stated.rank} if stated and stated.rank is not None else {}
 
 
 STOPPED_SAMPLES = 3

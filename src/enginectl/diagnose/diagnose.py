@@ -125,7 +125,9 @@ def _place(measures: Measures, pid: int | None, tid: int | None) -> str:
 def _words(value: float | str | bool | None, unit: str) -> str:
     if value is None:
         return "?"
-    if isinstance(value, bool | str):
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
         return str(value).lower()
     if unit == "ratio":
         return f"{value:.0%}"

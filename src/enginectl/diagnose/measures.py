@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from enginectl.diagnose.clocks import DeviceClock, EngineClock, device_clock, engine_clock
+from enginectl.diagnose.collectives import CollectiveClock, collective_clock
 from enginectl.knowledge.loader import Knowledge
 from enginectl.knowledge.schema import WaitPoint
 from enginectl.model.classified import ProcessView, ThreadView, Topology
@@ -47,6 +48,11 @@ class Measures:
     def device(self) -> DeviceClock:
         """The device clock."""
         return device_clock(self.recording)
+
+    @functools.cached_property
+    def collectives(self) -> CollectiveClock | None:
+        """The clock of the collectives; None when nobody counted them."""
+        return collective_clock(self.recording)
 
     @functools.cached_property
     def threads(self) -> tuple[ThreadView, ...]:

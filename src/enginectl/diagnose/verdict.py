@@ -11,7 +11,7 @@ from enginectl.model.classified import ThreadView
 from enginectl.model.diagnosed import Culprit, Outcome, RuleVerdict, Verdict
 
 UNDECIDED_PREFIX = "EC9"
-NEEDS = ("second-sample", "gpu", "peer-stacks", "engine-counters", "native", "stacks", "host")
+NEEDS = ("second-sample", "gpu", "peer-stacks", "collectives", "engine-counters", "native", "stacks", "host")
 MAX_CANDIDATES = 4
 
 
@@ -78,6 +78,8 @@ def culprit_of(measures: Measures, selector: str) -> Culprit | None:
         role = selector.removeprefix("process:")
         process = next((p for p in measures.topology.processes if p.role == role), None)
         return Culprit(pid=process.pid, process_role=role, rank=rank_of(process.ranks)) if process else None
+    if selector == "odd-count":
+        return _odd_count(measures)
     if selector == "missing-role" and measures.topology.missing_roles:
         pid, thread_role = measures.topology.missing_roles[0]
         process = measures.process_by_pid[pid]
@@ -97,12 +99,30 @@ def culprit_of(measures: Measures, selector: str) -> Culprit | None:
     )
 
 
+def _odd_count(measures: Measures) -> Culprit | None:
+    """The rank that stands apart in its count of collectives; its process may be on another host."""
+    odd = next(iter(measures.collectives.odd if measures.collectives else ()), None)
+    if odd is None:
+        return None
+    process = measures.process_by_pid.get(odd.pid) if odd.pid is not None else None
+    thread = next((t for t in process.threads if t.role in ("worker-loop", "engine-loop")), None) if process else None
+    return Culprit(
+        pid=odd.pid,
+        process_role=process.role if process else "worker",
+        rank=odd.rank,
+        tid=thread.tid if thread else None,
+        thread_role=thread.role if thread else "worker-loop",
+        wait_point=thread.wait_id if thread else None,
+        wait_class=thread.wait_class if thread else "unknown",
+    )
+
+
 def rank_of(ranks: dict[str, int]) -> int | None:
     """The one number shown for a process: its tensor rank, else the first label it has."""
     return ranks.get("tp", next(iter(ranks.values()), None))
 
 
-SUPPORTING_SOURCES = frozenset({"stacks", "dump", "second-sample", "peer-stacks", "gpu"})
+SUPPORTING_SOURCES = frozenset({"stacks", "dump", "second-sample", "peer-stacks", "gpu", "collectives"})
 """A candidate must have something on a stack that speaks for it; the absence of counters speaks for nothing."""
 
 

@@ -123,8 +123,8 @@ class Case(_Row, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_def
     """One way in which a rule fires: all of `when` hold and none of `unless` does.
 
     `state`, `severity`, `confidence` and `summary` override the rule's. `culprit` names the role (or `sink`,
-    `cycle`, `stopped`, `gil-holder`, `hot-thread`, `odd-rank`) whose thread is shown as the culprit. `candidates`
-    and `needs` are for undecided findings: what the clocks alone leave open, and what would tell.
+    `cycle`, `stopped`, `gil-holder`, `hot-thread`, `odd-rank`, `odd-count`) whose thread is shown as the culprit.
+    `candidates` and `needs` are for undecided findings: what the clocks alone leave open, and what would tell.
     """
 
     when: tuple[Condition, ...]

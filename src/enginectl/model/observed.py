@@ -156,6 +156,28 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     remedy: str = ""
 
 
+class CommunicatorRank(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A rank of a communicator at one instant, or several that stand alike and are not named (`members`).
+
+    `collectives` maps an operation (`AllReduce`) to how many of them the rank has launched. `state` is running,
+    starting, ending, aborted, failed, silent (its process gave no answer) or dead.
+    """
+
+    rank: int | None = None
+    pid: int | None = None
+    members: int = 1
+    state: str = "running"
+    collectives: dict[str, int] = {}
+
+
+class Communicator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A group of ranks as the collective library knows it. `size` counts all its ranks, seen or not."""
+
+    name: str
+    size: int | None = None
+    ranks: tuple[CommunicatorRank, ...] = ()
+
+
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How `/metrics` answered: ok, refused, unreachable, timeout, garbage, unauthorized or not-found."""
 
@@ -177,6 +199,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     gpus: tuple[GpuSample, ...] | None = None
     counters: tuple[CounterSample, ...] | None = None
     endpoint: Endpoint | None = None
+    communicators: tuple[Communicator, ...] | None = None
     host: HostSample | None = None
     gaps: tuple[Gap, ...] = ()
     pause_seconds: float = 0.0

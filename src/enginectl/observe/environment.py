@@ -27,14 +27,25 @@ def read_environment(pid: int) -> tuple[dict[str, str], int] | None:
     A variable is kept when its name is on the allow-list and neither name nor value looks like a secret, a place or
     free text; of a path in a value only the last part. Errors: none.
     """
+    pairs = _pairs(pid)
+    if pairs is None:
+        return None
+    kept = {name: _PATH.sub("", value) for name, _, value in pairs if _may_stay(name, value)}
+    return dict(sorted(kept.items())), len(pairs)
+
+
+def read_variable(pid: int, name: str) -> str | None:
+    """One variable, to act on and not to keep; None when it is not set or may not be read. Errors: none."""
+    return next((value for key, _, value in _pairs(pid) or () if key == name), None)
+
+
+def _pairs(pid: int) -> list[tuple[str, str, str]] | None:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             raw = file.read(1 << 20)
     except OSError:
         return None
-    pairs = [part.partition("=") for part in raw.decode("utf-8", "replace").split("\0") if part]
-    kept = {name: _PATH.sub("", value) for name, _, value in pairs if _may_stay(name, value)}
-    return dict(sorted(kept.items())), len(pairs)
+    return [part.partition("=") for part in raw.decode("utf-8", "replace").split("\0") if part]
 
 
 def _may_stay(name: str, value: str) -> bool:

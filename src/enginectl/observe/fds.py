@@ -75,3 +75,13 @@ def same_namespace(pid: int, kind: str) -> bool | None:
         return os.readlink(f"/proc/{pid}/ns/{kind}") == os.readlink(f"/proc/self/ns/{kind}")
     except OSError:
         return None
+
+
+def pid_numbers(pid: int) -> tuple[int, ...]:
+    """The numbers of `pid` in each pid namespace it is in, ours first, its own last; empty when unreadable."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            line = next((each for each in file if each.startswith("NSpid:")), "")
+    except OSError:
+        return ()
+    return tuple(int(number) for number in line.split()[1:])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from enginectl.model.observed import Gap, GpuSample
+from enginectl.observe.fds import pid_numbers
 from enginectl.observe.kernel_log import KernelLog, Xid
 
 OPEN_SECONDS = 5.0
@@ -316,13 +317,8 @@ def _pid_numbers(pids: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
     outer = {pid: pid for pid in pids}
     inner: dict[int, int] = {}
     for pid in pids:
-        try:
-            with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-                line = next((each for each in file if each.startswith("NSpid:")), "")
-        except OSError:
-            continue
-        for number in line.split()[2:]:
-            inner.setdefault(int(number), pid)
+        for number in pid_numbers(pid)[1:]:
+            inner.setdefault(number, pid)
     return outer, inner
 
 

@@ -13,6 +13,7 @@ import msgspec
 from enginectl._version import __version__
 from enginectl.errors import NoSuchProcess
 from enginectl.model.observed import (
+    Communicator,
     CounterSample,
     Endpoint,
     Gap,
@@ -23,7 +24,20 @@ from enginectl.model.observed import (
     Snapshot,
     ThreadSample,
 )
-from enginectl.observe import children, counters, host, locks, pipes, preflight, shm, sockets, stacks, target, threads
+from enginectl.observe import (
+    children,
+    counters,
+    host,
+    locks,
+    nccl_ras,
+    pipes,
+    preflight,
+    shm,
+    sockets,
+    stacks,
+    target,
+    threads,
+)
 from enginectl.observe.environment import read_environment
 from enginectl.observe.gpu import GpuReader, open_gpus
 
@@ -32,6 +46,9 @@ PATIENCE_FACTOR, PATIENCE_SECONDS = 2.0, 15.0
 
 RETRY_STOP_SNAPSHOTS = 30
 """So many snapshots after a process could not be stopped soon, it is tried again."""
+
+COLLECTIVES_PAUSE_SECONDS = 5.0
+"""The collective library is asked about its ranks at most this often: each question goes to all of them."""
 
 Progress = Callable[[str], None]
 WRITE_WCHANS = pipes.PIPE_WRITE_WCHANS | pipes.TERMINAL_WRITE_WCHANS
@@ -79,6 +96,7 @@ class Observation:
         self._notes: list[str] = []
         self._moving: dict[int, int] = {}
         self._denied: Gap | None = None
+        self._collectives_due = 0.0
         self._memory_readable: bool | None = None
         self._gpus: GpuReader | None = None
         self._url = settings.url
@@ -204,6 +222,7 @@ class Observation:
         samples = [self._merge(before[m.fact.pid], dumps.get(m.fact.pid)) for m in self._members]
         if with_ends:
             samples = self._facts(samples, gaps)
+        communicators = self._communicators(gaps) if with_ends else None
         reading, host_gaps = host.read_host(self._members[0].fact.pid) if with_ends else (None, ())
         gaps += host_gaps
         return Snapshot(
@@ -213,6 +232,7 @@ class Observation:
             gpus=self._gpu(gaps),
             counters=read,
             endpoint=endpoint,
+            communicators=communicators,
             host=reading,
             gaps=tuple(dict.fromkeys(gaps)),
             pause_seconds=max((d.pause_seconds for d in dumps.values()), default=0.0),
@@ -368,6 +388,16 @@ class Observation:
         )
         gaps += counter_gaps
         return read, endpoint
+
+    def _communicators(self, gaps: list[Gap]) -> tuple[Communicator, ...] | None:
+        if time.monotonic() < self._collectives_due:
+            return None
+        found, ras_gaps = nccl_ras.read_communicators(
+            [m.fact.pid for m in self._members if m.has_stack], timeout_seconds=min(3.0, self._settings.timeout_seconds)
+        )
+        self._collectives_due = time.monotonic() + COLLECTIVES_PAUSE_SECONDS
+        gaps += ras_gaps
+        return found
 
     def close(self) -> None:
         """Let go of the GPU library."""

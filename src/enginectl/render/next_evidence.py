@@ -58,6 +58,7 @@ _LIVE = {
         _NVIDIA_SMI,
     ),
     "peer-stacks": ("the stacks of the engine's other processes", "sudo enginectl doctor --pid {pid}"),
+    "collectives": ("how many collectives each rank has launched, twice", "ncclras -v"),
     "engine-counters": (
         "the engine's counters, read twice",
         "enginectl doctor --pid {pid} --url http://127.0.0.1:8000/metrics",
@@ -80,6 +81,10 @@ _SAVED = {
     "peer-stacks": (
         "a dump of each other process of the engine (front end, engine core, workers)",
         "enginectl ps\nenginectl doctor --from first.txt peer.txt",
+    ),
+    "collectives": (
+        "how many collectives each rank has launched; put them into a facts file (collective_sequence)",
+        "ncclras -v\nenginectl doctor --from first.txt --facts facts.toml",
     ),
     "engine-counters": (
         "the engine's counters, read twice; put them into a facts file",
