@@ -119,7 +119,10 @@ class Engine:
         return self
 
     def tail(self, lines: int = 25) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        """The end of the log, and above it the first lines that speak of an error: the cause stands there."""
+        log = self.log.read_text(errors="replace").splitlines()
+        causes = [line for line in log[:-lines] if "ERROR" in line or "Error" in line]
+        return "\n".join([*causes[:30], "[...]", *log[-lines:]])
 
     def arm(self, fault: str, **options: float) -> None:
         """Switches a fault on: its file appears whole."""

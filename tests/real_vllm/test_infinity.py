@@ -66,9 +66,14 @@ def test_loaded(engine: Engine) -> None:
     assert not report.unknown_places(), report.unknown_places()
 
 
+def short_texts(number: int) -> tuple[str, dict[str, Any]]:
+    return "/embeddings", {"model": "tiny", "input": [f"{number} {word}" for word in range(4)]}
+
+
 def test_slow_tokenizer(engine: Engine) -> None:
-    engine.arm("slow-tokenizer", seconds=3)
-    with Load(engine.port, 4, long_texts):
+    """Short texts: their forward pass takes next to nothing, so that nothing but the tokenizer can hold them up."""
+    engine.arm("slow-tokenizer", seconds=2)
+    with Load(engine.port, 4, short_texts):
         wait_until(lambda: "slow-tokenizer" in engine.used(), 30)
         report = doctor(engine.pid)
         engine.disarm()
