@@ -7,6 +7,7 @@ another stage (reading saved dumps, the tree of processes, the supervision of py
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import shutil
@@ -22,6 +23,16 @@ import msgspec
 import pytest
 
 import enginectl.observe
+from enginectl.diagnose.diagnose import diagnose
+from enginectl.knowledge.loader import load
+from enginectl.model.observed import (
+    Frame,
+    GpuSample,
+    StatedFacts,
+    StatedProgress,
+    StatedRequests,
+    ThreadSample,
+)
 from enginectl.observe import stacks
 from enginectl.observe.fds import state_of
 from enginectl.observe.gates import Environment, find_gate
@@ -33,6 +44,7 @@ from enginectl.observe.preflight import (
     ptrace_scope,
     sandbox_of,
 )
+from enginectl.read import read
 
 PTRACE = 1 << 19
 NO_CAPS = 0xA80425FB  # what a container runtime leaves to root by default
@@ -402,6 +414,28 @@ def test_D7_a_kill_that_came_after_a_message_keeps_the_message() -> None:
     assert kind("Error: Permission denied (os error 13)", code=-9, caps=NO_CAPS) == "permission"
 
 
+def test_C5_threads_by_pthread_id_are_joined_with_the_kernels_numbers() -> None:
+    spied = """Process 700: VLLM::Worker
+Python v3.10.12 (/usr/bin/python3.10)
+
+Thread 0x7ED3637AE700 (active): "worker"
+    forward (vllm/model_executor/models/qwen3.py:310)
+"""
+    traced = """Attaching to process 700
+Thread 2 (Thread 0x7ed3637ae700 (LWP 731) "python3"):
+#0  0x00007f2e in poll () from /lib/x86_64-linux-gnu/libc.so.6
+Thread 1 (Thread 0x7ed3637af740 (LWP 700) "python3"):
+#0  0x00007f2e in futex_wait () from /lib/x86_64-linux-gnu/libc.so.6
+"""
+    files = [("py-spy", io.BytesIO(spied.encode())), ("gdb", io.BytesIO(traced.encode()))]
+    for order in (files, files[::-1]):
+        for _, file in order:
+            file.seek(0)
+        seen = read(order)
+        assert {p.pid for p in seen.processes} == {700}
+        assert [t.tid for s in seen.snapshots for p in s.processes for t in p.threads if t.name == "worker"] == [731]
+
+
 def test_D8_cannot_stop_is_not_cannot_read() -> None:
     message = "Error: Failed to suspend process\nReason: EPERM: Operation not permitted"
     assert kind(message) == "traced"
@@ -414,8 +448,33 @@ def test_D9_a_tool_that_is_not_installed() -> None:
     assert find_gate(env(memory=0, py_spy=None)).fix == "pip install py-spy"
 
 
-def test_D10_the_same_from_another_shell() -> None:
+def test_D10_the_same_from_another_shell_and_the_engine_ends_itself_meanwhile() -> None:
     assert kind("/bin/sh: py-spy: command not found\nReceived sigquit from a child process") == "no-tool"
+    text = """Process 400: python3 -m sglang.launch_server --model-path m --watchdog-timeout 600
+
+Thread 400 (idle): "MainThread"
+    run (uvloop/__init__.py:82)
+    launch_server (sglang/srt/entrypoints/http_server.py:1290)
+
+Process 435: sglang::scheduler_TP0
+
+Thread 435 (idle): "MainThread"
+    synchronize (torch/cuda/streams.py:231)
+    forward_batch_generation (sglang/srt/managers/tp_worker.py:479)
+    run_batch (sglang/srt/managers/scheduler.py:2250)
+    event_loop_normal (sglang/srt/managers/scheduler.py:1120)
+    run_scheduler_process (sglang/srt/managers/scheduler.py:3210)
+"""
+    facts = StatedFacts(
+        requests=StatedRequests(running=1),
+        progress=StatedProgress(tokens_frozen_seconds=200, stuck_seconds=200),
+        gpus=(GpuSample(index=0, utilization_percent=100, power_watts=80, power_limit_watts=700),),
+    )
+    seen = diagnose(read([("dump", io.BytesIO(text.encode()))], facts=facts), load())
+    assert seen.verdict.state == "hung", seen.verdict
+    (keep,) = [a for f in seen.findings[:1] for a in f.advice if a.id == "record-then-restart"]
+    assert "after 600 s without progress" in keep.text
+    assert "At most 400 s of them are left" in keep.text
 
 
 # E. Dump taken but wrong or poor
@@ -434,6 +493,32 @@ def test_E2_native_frames_that_cannot_be_read_do_not_cost_the_python_frames() ->
 
 def test_E3_an_unwinder_that_fails_on_this_architecture() -> None:
     assert kind("Error: UNW_EBADREG: bad register number") == "native-merge"
+
+
+def test_E4_a_stack_without_its_callers_is_torn() -> None:
+    whole = Frame(function="<module>", file="serve.py"), Frame(function="_bootstrap", file="threading.py")
+    inner = Frame(function="step", file="core.py")
+    rows = tuple(ThreadSample(tid=n, frames=frames) for n, frames in enumerate([(inner, root) for root in whole]))
+    torn = ThreadSample(tid=7, frames=(inner,))
+    assert stacks.without_torn((*rows, torn)) == (*rows, msgspec.structs.replace(torn, frames=None))
+
+
+def test_E7_an_engine_below_python_needs_native_frames() -> None:
+    text = """Process 435: python3 -m lmdeploy serve api_server model
+
+Thread 435 (idle): "MainThread"
+    run (uvloop/__init__.py:82)
+    <module> (lmdeploy/__main__.py:5)
+Thread 501 (idle): "Thread-1 (_worker)"
+    wait (threading.py:320)
+    result (concurrent/futures/_base.py:453)
+    async_stream_infer (lmdeploy/turbomind/turbomind.py:702)
+    _bootstrap (threading.py:973)
+"""
+    seen = diagnose(read([("dump", io.BytesIO(text.encode()))]), load())
+    assert seen.verdict.outcome == "undecided"
+    assert seen.verdict.needs[0] == "native"
+    assert {p.engine for p in seen.processes} == {""}
 
 
 def test_E5_usage_text_in_place_of_a_dump() -> None:
@@ -572,9 +657,6 @@ def test_D6_a_helper_that_loops_is_ended_with_all_that_it_started(
 
 # Rows whose requirement belongs to another stage, with the place of their test.
 ELSEWHERE = {
-    "C5": "pthread ids joined with gdb's LWP ids: tests of reading gdb dumps",
-    "E4": "stacks that end in no known root are marked torn: tests of reading and classifying",
-    "E7": "engines in C++ need native frames: tests of the verdict that asks for them",
     "E8": "the whole tree is dumped: tests/observe/test_target.py",
 }
 ROWS = [

@@ -40,12 +40,27 @@ def matcher_for(knowledge: Knowledge, engine: str | None) -> Matcher:
 
 
 _COMMON_PATH = re.compile(
-    r"\*$|(?:asyncio|uvloop|concurrent|multiprocessing|zmq|logging|anyio|uvicorn|importlib|torch|ray|libc|lib\w+\.so)\b"
+    r"\*$|(?:asyncio|uvloop|concurrent|multiprocessing|zmq|logging|anyio|uvicorn|granian|importlib|torch|ray|libc|lib\w+\.so)\b"
     r"|(?:selectors|threading|queue|socket|ssl|subprocess|contextlib|runpy)\.py$"
 )
 
 
+_LIBRARY_PATH = re.compile(
+    r"(?:triton|flashinfer|deep_gemm|deep_ep|torch_npu|flash_attn|flash_mla|aiter|tvm|tvm_ffi|tilelang|cutlass|fla"
+    r"|xgrammar|llguidance|outlines|outlines_core|lmformatenforcer|lmcache|sgl_kernel)\b|flash_attn_interface\.py$"
+)
+"""Libraries that several engines use: they tell what is done there, not whose process it is."""
+
+
+def tells_engine(row: WaitPoint) -> bool:
+    """Whether a place tells to which engine the process belongs."""
+    return any(not _COMMON_PATH.match(path) and not _LIBRARY_PATH.match(path) for path in _paths(row))
+
+
 def _names_its_engine(row: WaitPoint) -> bool:
     """Whether a row of an engine's file has a frame pattern that no other program would match."""
-    paths = [part for text in row.frames for part in text.removeprefix("^").rpartition(":")[0].split("|")]
-    return any(not _COMMON_PATH.match(path) for path in paths)
+    return any(not _COMMON_PATH.match(path) for path in _paths(row))
+
+
+def _paths(row: WaitPoint) -> list[str]:
+    return [part for text in row.frames for part in text.removeprefix("^").rpartition(":")[0].split("|")]

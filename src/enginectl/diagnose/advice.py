@@ -48,12 +48,17 @@ def advice_lines(
     engine: str | None,
     version: str | None,
     culprit: Culprit | None,
+    frozen_seconds: float | None = None,
 ) -> tuple[AdviceLine, ...]:
-    """The advice that applies here, in the rule's order, each id once."""
+    """The advice that applies here, in the rule's order, each id once.
+
+    `frozen_seconds` is for how long at least nothing has moved: it tells how long is left until the engine ends itself.
+    """
     flags = _flags(recording)
     known = recording.target_pid or (culprit.pid if culprit else None)
     pid = str(known) if known and known > 0 else "PID"
     words = {"pid": pid, "culprit_pid": str(culprit.pid) if culprit and (culprit.pid or 0) > 0 else pid}
+    words |= _watchdog(knowledge, engine, flags, frozen_seconds)
     lines: list[AdviceLine] = []
     for advice_id in dict.fromkeys(ids):
         for row in _rows(knowledge, engine, advice_id):
@@ -69,6 +74,21 @@ def advice_lines(
             )
             break
     return tuple(lines)
+
+
+def _watchdog(
+    knowledge: Knowledge, engine: str | None, flags: dict[str, str], frozen_seconds: float | None
+) -> dict[str, str]:
+    """When the engine ends itself, as `watchdog_seconds`, and how long is left at most, as `watchdog_left`."""
+    row = knowledge.engines.get(engine or "")
+    if row is None or row.watchdog_seconds is None:
+        return {}
+    try:
+        limit = float(flags.get(row.watchdog_flag, row.watchdog_seconds))
+    except ValueError:
+        limit = row.watchdog_seconds
+    left = f" At most {max(0.0, limit - frozen_seconds):.0f} s of them are left." if frozen_seconds else ""
+    return {"watchdog_seconds": f"{limit:g}", "watchdog_left": left}
 
 
 def _fill(text: str, words: dict[str, str]) -> str:

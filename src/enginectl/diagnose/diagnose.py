@@ -155,6 +155,7 @@ def _finding(measures: Measures, rule: Rule, answer: RuleVerdict, summary: str) 
             engine=measures.engine_name,
             version=version,
             culprit=culprit,
+            frozen_seconds=measures.engine.frozen_seconds,
         ),
         docs=(f"enginectl explain {rule.id}",),
     )

@@ -5,6 +5,9 @@ from __future__ import annotations
 from enginectl.diagnose.fact import Value, fact
 from enginectl.diagnose.measures import Measures
 
+FEWEST_PREEMPTIONS = 1.5
+"""One preemption within the window is chance; from the second on they are counted."""
+
 
 def _engine(name: str, unit: str, meaning: str) -> None:
     def measure(m: Measures, of: str, wait: str) -> Value:
@@ -81,6 +84,18 @@ def _abort_ratio(m: Measures, of: str, wait: str) -> Value:
     # exporters count aborts among the finished ones
     total = max(finished, aborted)
     return aborted / total if total > 0 else 0.0
+
+
+@fact("engine.preempted_ratio", "ratio", "engine-counters", "preemptions among preemptions and finished requests")
+def _preempted_ratio(m: Measures, of: str, wait: str) -> Value:
+    preempted, finished, window = (
+        m.engine.preemptions_per_second,
+        m.engine.finished_per_second,
+        m.engine.window_seconds,
+    )
+    if preempted is None or finished is None or window is None:
+        return None
+    return preempted / (preempted + finished) if preempted * window >= FEWEST_PREEMPTIONS else 0.0
 
 
 @fact("endpoint.state", "", "engine-counters", "how /metrics answered")

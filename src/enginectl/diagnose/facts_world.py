@@ -138,6 +138,11 @@ def _denied(m: Measures, of: str, wait: str) -> Value:
     return any(g.source == "stacks" for g in gaps) and not m.stack_samples
 
 
+@fact("evidence.engine_known", "", "stacks", "a process of a known engine was seen")
+def _engine_known(m: Measures, of: str, wait: str) -> Value:
+    return m.engine_name is not None
+
+
 @fact("evidence.engine_visible", "", "stacks", "a thread with an engine role was seen")
 def _engine_visible(m: Measures, of: str, wait: str) -> Value:
     return any(t.frames for t in m.select("engine"))

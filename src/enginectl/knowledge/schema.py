@@ -92,6 +92,7 @@ class Engine(_Row, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_d
     finished, aborted, preemptions, weights_random) to metric names, first present wins. `embeds` names engines
     whose wait points also count (for example `torch`). `keep_alive_seconds` is how long the front end leaves a
     connection open on which nothing is owed, and `keep_alive_variable` the environment variable that changes it.
+    `watchdog_seconds` is after how long without progress the engine ends itself, and `watchdog_flag` changes it.
     """
 
     engine: str
@@ -100,6 +101,8 @@ class Engine(_Row, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_d
     rank_tags: str = ""
     keep_alive_seconds: float | None = None
     keep_alive_variable: str = ""
+    watchdog_seconds: float | None = None
+    watchdog_flag: str = ""
     process: tuple[ProcessKind, ...] = ()
 
 
@@ -172,7 +175,8 @@ class Advice(_Row, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_d
     """One piece of advice for one engine.
 
     `flag` must exist in the running version (`versions` span) and must not already have `value`; empty for advice
-    without a flag. `text` may use `{pid}`, `{culprit_pid}`, `{url}`; `expect` says what should change.
+    without a flag. `text` may use `{pid}`, `{culprit_pid}`, `{watchdog_seconds}`, `{watchdog_left}`;
+    `expect` says what should change.
     """
 
     id: str

@@ -238,6 +238,20 @@ def _is_native(frame: _RawFrame) -> bool:
     return frame.name != "<module>" and not frame.filename.endswith((".py", ">"))
 
 
+ROOT_FUNCTIONS = frozenset({"<module>", "_bootstrap"})
+"""Where every Python stack begins: a module that is run, or the start of a thread."""
+
+
+def without_torn(rows: Sequence[ThreadSample]) -> tuple[ThreadSample, ...]:
+    """Threads read while they ran: a stack that does not begin at a known root was torn, and counts as not read."""
+    return tuple(
+        msgspec.structs.replace(row, frames=None)
+        if row.frames and row.frames[-1].function not in ROOT_FUNCTIONS
+        else row
+        for row in rows
+    )
+
+
 def _finish(run: _Run, limit: float) -> Dump:
     out, err = run.close()
     _resume_if_left_stopped(run)
@@ -326,7 +340,8 @@ def dump(
                 done = _finish(run, timeout_seconds)
                 if run.pid in unstopped:
                     pause = max(done.pause_seconds, paused.get(run.pid, 0.0))
-                    done = msgspec.structs.replace(done, moving=True, pause_seconds=pause)
+                    rows = without_torn(done.threads) if done.threads is not None else None
+                    done = msgspec.structs.replace(done, moving=True, pause_seconds=pause, threads=rows)
                 results[run.pid] = done
         time.sleep(POLL_SECONDS)
     failed = [p for p in pids if native and results[p].error in ("native-merge", "threads-ids", "timeout", "other")]

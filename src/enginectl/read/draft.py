@@ -16,7 +16,7 @@ class Draft:
 
     `again` marks a later sample of the draft before it. `weak` drafts hold only tracebacks
     (with `interrupt`, of a Ctrl-C). `repeat`
-    marks the instants of a profile after its first.
+    marks the instants of a profile after its first. `pthreads` maps pthread ids to the kernel's thread ids.
     """
 
     pid: int | None = None
@@ -26,6 +26,7 @@ class Draft:
     when: str = ""
     threads: list[ThreadSample] = field(default_factory=list)
     tids: dict[int, int] = field(default_factory=dict)
+    pthreads: dict[int, int] = field(default_factory=dict)
     formats: set[str] = field(default_factory=set)
     again: bool = False
     mentioned: bool = False

@@ -9,7 +9,7 @@ from enginectl.read.naming import clean
 from enginectl.read.tokens import Layout, ProcessHead, ThreadHead
 
 _THREAD = re.compile(
-    r"Thread (\d{1,9}) \((?:Thread 0x[0-9a-fA-F]{1,16} )?\(?LWP (\d{1,18})\)?(?: \"?([^\"]{0,64})\"?)?\)+:?"
+    r"Thread (\d{1,9}) \((?:Thread 0x([0-9a-fA-F]{1,16}) )?\(?LWP (\d{1,18})\)?(?: \"?[^\"]{0,64}\"?)?\)+:?"
     r"|Thread (\d{1,9}) \(Thread 0x([0-9a-fA-F]{1,16}).{0,80}?\):"
 )
 _TID = re.compile(r"TID (\d{1,18}):$")  # eu-stack
@@ -33,17 +33,22 @@ _QUIET = (
 
 
 def parse_thread(text: str) -> ThreadHead | None:
-    """`Thread 2 (Thread 0x7f… (LWP 42) "python"):` with the LWP as id and the comm as name, else None."""
+    """`Thread 2 (Thread 0x7f… (LWP 42) "python"):` as LWP, comm and pthread id, else None."""
     listed = _TID.match(text)
     if listed is not None:
         return ThreadHead(Layout.GDB, tid=int(listed.group(1)))
     found = _THREAD.match(text)
     if found is None:
         return None
-    lwp = found.group(2)
-    tid = int(lwp) if lwp else int(found.group(5), 16) & 0x7FFF_FFFF_FFFF_FFFF
+    pthread = int(found.group(2) or found.group(5) or "0", 16) & 0x7FFF_FFFF_FFFF_FFFF
+    lwp = found.group(3)
     named = _NAMED.search(text)
-    return ThreadHead(Layout.GDB, tid=tid, name=clean(named.group(1)) if named else None)
+    return ThreadHead(
+        Layout.GDB,
+        tid=int(lwp) if lwp else pthread,
+        name=clean(named.group(1)) if named else None,
+        pthread=pthread if lwp and pthread else None,
+    )
 
 
 def parse_process(text: str) -> ProcessHead | None:

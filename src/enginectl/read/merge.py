@@ -43,6 +43,7 @@ class _Merger:
         self.samples: list[dict[int, ProcessSample]] = []
         self.times: list[str] = []
         self.seen: dict[int, int] = {}
+        self.pthreads: dict[int, dict[int, int]] = {}
         self.threads = self.frames = 0
         self.invented = 0
         self.redacted = False
@@ -55,6 +56,8 @@ class _Merger:
         if pid not in self.facts and len(self.facts) >= MAX_PROCESSES:
             return
         self._describe(draft, pid)
+        if draft.pthreads:
+            self.pthreads.setdefault(pid, {}).update(draft.pthreads)
         if only_described:
             return
         nth = self.seen.get(pid, -1) + 1
@@ -69,6 +72,14 @@ class _Merger:
         threads = tuple(draft.threads[:room])
         self.samples[nth][pid] = ProcessSample(pid=pid, threads=_main_first(threads, pid))
         self.times[nth] = self.times[nth] or draft.when
+
+    def join_ids(self) -> None:
+        """Threads known by pthread id get the kernel's id, where any dump of the same process told both."""
+        for processes in self.samples if self.pthreads else ():
+            for pid, sample in processes.items():
+                if ids := self.pthreads.get(pid):
+                    rows = tuple(msgspec.structs.replace(t, tid=ids.get(t.tid, t.tid)) for t in sample.threads)
+                    processes[pid] = msgspec.structs.replace(sample, threads=_main_first(rows, pid))
 
     def _describe(self, draft: Draft, pid: int) -> None:
         words, taken = redact(draft.title.split(" "))
@@ -167,6 +178,7 @@ def to_recording(sources: Sequence[Source], *, facts: StatedFacts | None, same_p
     for source in sources:
         for draft, pid in _identify(source, merger, same_process=same_process, shared=shared):
             merger.add(draft, pid, only_described=draft.empty and pid in stacked)
+    merger.join_ids()
     understood = _understood(sources, merger, only_exceptions)
     read = Recording(
         made_by="read",

@@ -90,6 +90,8 @@ class Stacks:
         draft.weak = weak
         if tid is None and head.name == "MainThread" and draft.pid is not None and draft.pid not in draft.tids:
             tid = draft.pid
+        if head.pthread is not None and head.tid is not None:
+            draft.pthreads[head.pthread] = head.tid
         if tid is not None and tid in draft.tids:
             old = draft.threads[draft.tids[tid]]
             if self._completes(old, frames):

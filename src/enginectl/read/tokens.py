@@ -72,6 +72,7 @@ class ThreadHead(NamedTuple):
     torn: bool = False
     adopts: bool = False  # continues the open thread when there is one (a Python trace below a gdb header)
     implied: bool = False
+    pthread: int | None = None  # the pthread id, where `tid` is the kernel's number of the same thread
 
 
 class ProcessHead(NamedTuple):
