@@ -201,6 +201,34 @@ def test_process_memory_of_the_engine_and_of_others(library: Path, tmp_path: Pat
     assert "match none of the engine's" in gaps[0].reason
 
 
+TITLED = """
+import sys, setproctitle
+setproctitle.setproctitle("VLLM::EngineCore")
+print("ready", flush=True)
+input()
+"""
+
+
+def test_ps_shows_gpu_memory_of_each_process(library: Path, tmp_path: Path) -> None:
+    pytest.importorskip("setproctitle")
+    with subprocess.Popen(
+        [sys.executable, "-c", TITLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as engine:
+        assert engine.stdout is not None and engine.stdout.readline() == "ready\n"
+        place = tmp_path / "scene.txt"
+        place.write_text(f"count 1\nutil 5\nmem 1\npid {engine.pid}\npid_used {3 * 2**29}\n")
+        env = {**os.environ, "LD_LIBRARY_PATH": str(library), "NVML_STUB_SCENARIO": str(place)}
+        told = [
+            subprocess.run([sys.executable, "-m", "enginectl", "ps", *more], env=env, capture_output=True, text=True)
+            for more in ([], ["--json"])
+        ]
+        engine.kill()
+    (line,) = [text for text in told[0].stdout.splitlines() if text.split()[:1] == [str(engine.pid)]]
+    assert "GPU MEM" in told[0].stdout.splitlines()[0] and "1.5 GiB" in line
+    (row,) = [row for row in msgspec.json.decode(told[1].stdout) if row["pid"] == engine.pid]
+    assert row["gpu_memory_bytes"] == 3 * 2**29
+
+
 @pytest.fixture
 def inner_process() -> Iterator[tuple[int, int]]:
     """A process in a pid namespace of its own: (pid as seen here, its last number inside, not used out here)."""

@@ -19,12 +19,30 @@ def short_command(command: Sequence[str]) -> str:
     return " ".join([words[0].rsplit("/", 1)[-1], *words[1:]])
 
 
+def _gpu_memory(pids: Sequence[int]) -> dict[int, int]:
+    """GPU memory in bytes by pid, over all GPUs; empty when NVML cannot tell."""
+    from enginectl.observe.gpu import open_gpus
+
+    reader, _ = open_gpus() if pids else (None, ())
+    if reader is None:
+        return {}
+    try:
+        samples, _ = reader.read(pids)
+    finally:
+        reader.close()
+    found: dict[int, int] = {}
+    for pid, size in ((pid, size) for sample in samples for pid, size in sample.process_memory_bytes.items()):
+        if pid.isdecimal():
+            found[int(pid)] = found.get(int(pid), 0) + size
+    return found
+
+
 def ps(
     json_: Annotated[bool, typer.Option("--json", envvar="ENGINECTL_PS_JSON", help="JSON instead of a table.")] = False,
     knowledge: Annotated[str, typer.Option(metavar="DIR", help="More engines.")] = "",
     all_: Annotated[bool, typer.Option("--all", envvar="ENGINECTL_PS_ALL", help="Helper processes too.")] = False,
 ) -> None:
-    """List engines on this host: pid, engine and version, role, rank, parent, uptime, state."""
+    """List engines on this host: pid, engine and version, role, rank, parent, uptime, state, GPU memory."""
     from enginectl.classify.identify import ranks_of
     from enginectl.cli import pipeline
     from enginectl.observe import target
@@ -33,9 +51,11 @@ def ps(
     rows = pipeline.knowledge_of(knowledge)
     packages = pipeline.packages_of(rows)
     table = target.list_processes(pipeline.Recogniser(rows))
+    trees = {root: target.tree_of(table, root) for root in target.engines_on_host(table)}
+    memory = _gpu_memory([seen.pid for tree in trees.values() for seen in tree])
     lines: list[ProcessLine] = []
-    for root in target.engines_on_host(table):
-        tree = target.tree_of(table, root)
+    for root, tree in trees.items():
+        launches = any(seen.role == "frontend" and seen.pid != root for seen in tree)
         versions = {s.engine: target.engine_version(s.pid, packages.get(s.engine, ())) for s in tree if s.engine}
         depth = {root: 0}
         for seen in tree:
@@ -50,10 +70,11 @@ def ps(
                     title=seen.title if len(seen.command) < 2 else short_command(seen.command),
                     engine=seen.engine or table[root].engine or "",
                     engine_version=versions.get(seen.engine or table[root].engine or "") or "",
-                    role=seen.role or "",
+                    role="helper" if seen.pid == root and launches else seen.role or "",
                     ranks=ranks_of(seen.title),
                     uptime_seconds=max(0.0, time.time() - seen.started_at),
                     state=seen.state,
+                    gpu_memory_bytes=memory.get(seen.pid),
                 )
             )
     pipeline.write(render_processes_json(lines) if json_ else render_processes(lines, pipeline.terminal_width()), "")

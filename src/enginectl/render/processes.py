@@ -36,24 +36,29 @@ def _uptime(seconds: float) -> str:
     return f"{hours}h{minute:02d}m" if hours else f"{minute}m{second:02d}s"
 
 
+def _gpu_memory(size: int | None) -> str:
+    return "-" if size is None else f"{size / 2**30:.1f} GiB"
+
+
 def render_processes(lines: Sequence[ProcessLine], width: int = 80) -> str:
     """The table, children indented below their parents; a sentence when there is none."""
     if not lines:
         return "No engine is running on this host."
-    rows = [("PID", "ENGINE", "ROLE", "RANK", "UP", "STATE", "TITLE")]
+    with_gpu = any(line.gpu_memory_bytes is not None for line in lines)
+    rows = [("PID", "ENGINE", "ROLE", "RANK", "UP", "STATE", *(("GPU MEM",) if with_gpu else ()), "TITLE")]
     for line in lines:
         ranks = " ".join(f"{k}{v}" for k, v in line.ranks.items())
         engine = clean(f"{line.engine} {line.engine_version}".strip())
         pid = "  " * line.depth + str(line.pid)
         state = _STATES.get(line.state, line.state)
-        rows.append(
-            (pid, engine, line.role or "?", ranks or "-", _uptime(line.uptime_seconds), state, clean(line.title))
-        )
-    widths = [max(len(row[i]) for row in rows) for i in range(6)]
+        gpu = (_gpu_memory(line.gpu_memory_bytes),) if with_gpu else ()
+        up = _uptime(line.uptime_seconds)
+        rows.append((pid, engine, line.role or "?", ranks or "-", up, state, *gpu, clean(line.title)))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     result = []
     for row in rows:
-        head = "  ".join(cell.ljust(size) for cell, size in zip(row[:6], widths, strict=True))
-        text = f"{head}  {row[6]}"
+        head = "  ".join(cell.ljust(size) for cell, size in zip(row[:-1], widths, strict=True))
+        text = f"{head}  {row[-1]}"
         result.append(text if len(text) <= width else text[: width - 1] + "…")
     return "\n".join(result)
 
