@@ -29,13 +29,15 @@ class _Holder:
         return isinstance(other, _Holder) and self.knowledge is other.knowledge
 
 
-def matcher_for(knowledge: Knowledge, engine: str | None) -> Matcher:
-    """The matcher of one engine and the generic rows; all engines when the engine is unknown.
+def matcher_for(knowledge: Knowledge, engine: str | None, stated: str | None = None) -> Matcher:
+    """The matcher of one engine and the generic rows; of the `stated` engine, or of all, when that is unknown.
 
     Then only rows that name a file of their engine count: any asyncio program stands in `select`.
     """
     if engine is not None and engine in knowledge.waits:
         return _matcher((engine, *GENERIC), False, _Holder(knowledge))
+    if engine is None and stated is not None and stated in knowledge.waits:
+        return _matcher((stated, *GENERIC), True, _Holder(knowledge))
     return _matcher(tuple(dict.fromkeys((*sorted(knowledge.waits), *GENERIC))), True, _Holder(knowledge))
 
 

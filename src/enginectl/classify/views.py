@@ -268,7 +268,9 @@ def process_view(
     """
     engine, role = fact.engine, fact.role
     stacks: list[tuple[Frame, ...]] = [t.frames for _, s in timeline[-1:] for t in s.threads if t.frames]
-    known = [e for e in knowledge.engines.values() if engine in (None, e.engine)]
+    told = stated.engine if stated else None
+    only = engine or (told if told in knowledge.engines else None)
+    known = [e for e in knowledge.engines.values() if only in (None, e.engine)]
     named = identify.by_name(known, fact.title, fact.command)
     # a command line is inherited by forked children and the same for a launcher: stacks know better
     found = identify.by_stacks(known, stacks) if named is None or named.by == "command" else None
@@ -279,7 +281,7 @@ def process_view(
     elif found and named and found.engine == engine and role == named.role:
         role = found.role
     kinds = identify.kind_of(knowledge, engine, role)
-    looks = _looks(matcher_for(knowledge, engine), role, timeline)
+    looks = _looks(matcher_for(knowledge, engine, told), role, timeline)
     views = [
         thread_view(fact.pid, tid, rows, _thread_role(kinds, fact.pid, rows), _stated_cpu(stated, fact.pid, tid))
         for tid, rows in looks.items()
@@ -291,13 +293,14 @@ def process_view(
     cpu = [(at, s.cpu_seconds) for at, s in timeline if s.cpu_seconds is not None]
     rss = [(at, s.rss_bytes) for at, s in timeline if s.rss_bytes is not None]
     stated_process = next((p for p in stated.process if p.pid == fact.pid), None) if stated else None
+    shown_role = role if role and role != "helper" else _role_from_threads(views)
     return ProcessView(
         pid=fact.pid,
-        role=role if role and role != "helper" else _role_from_threads(views),
+        role=shown_role,
         title=fact.title,
-        engine=engine or _engine_from_waits(views, knowledge),
-        engine_version=fact.engine_version,
-        python_version=fact.python_version,
+        engine=engine or _engine_from_waits(views, knowledge) or (told if shown_role != "helper" else None),
+        engine_version=fact.engine_version or (stated.engine_version if stated else None),
+        python_version=fact.python_version or (stated.python_version if stated else None),
         ranks=fact.ranks or identify.ranks_of(fact.title) or _stated_rank(stated_process),
         parent_pid=fact.parent_pid,
         os_state=(stated_process.os_state if stated_process else None) or last.os_state,

@@ -57,6 +57,14 @@ def _throttled(m: Measures, of: str, wait: str) -> Value:
     return (known[-1][1] - known[0][1]) / (known[-1][0] - known[0][0])
 
 
+@fact("host.limit_used_ratio", "ratio", "host", "share of a stated CPU limit that the engine's processes use")
+def _limit_used(m: Measures, of: str, wait: str) -> Value:
+    """Of a live engine the kernel counts the throttling itself: `host.throttled_ratio`."""
+    limit = m.recording.stated.host.cpu_limit_cores if m.recording.stated else None
+    used = [p.cpu_ratio for p in m.topology.processes if p.cpu_ratio is not None]
+    return sum(used) / limit if limit and used else None
+
+
 @fact("host.shm_free_bytes", "bytes", "host", "free space in the engine's /dev/shm")
 def _shm_free(m: Measures, of: str, wait: str) -> Value:
     if m.recording.stated and m.recording.stated.host.shm_free_bytes is not None:

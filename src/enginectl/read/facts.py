@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import BinaryIO
+from typing import Any, BinaryIO, get_args, get_origin
 
 import msgspec
 import tomli
@@ -27,9 +27,7 @@ def parse(text: str, name: str = "the facts file") -> StatedFacts:
     except (tomli.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{name} is not valid TOML: {error}") from None
     except msgspec.ValidationError as error:
-        raise UsageError(
-            f"{name}: {_told(str(error))}", fix="The keys are those of `enginectl doctor --help`."
-        ) from None
+        raise UsageError(f"{name}: {_told(str(error))}", fix=_keys_at(str(error))) from None
 
 
 def _told(message: str) -> str:
@@ -40,6 +38,24 @@ def _told(message: str) -> str:
         return f"there is no key `{where + '.' if where else ''}{unknown.group(1)}`"
     reason = message.split(" - at ")[0]
     return f"key `{where}`: {reason}" if where else reason
+
+
+def _keys_at(message: str) -> str:
+    """The keys that exist where the message found another one."""
+    kind: Any = StatedFacts
+    at = _AT.search(message)
+    path = [re.sub(r"\[.*", "", part) for part in (at.group(1) if at else "").split(".") if part]
+    if not _UNKNOWN.search(message):
+        path = path[:-1]
+    for part in path:
+        kind = next((_struct_of(f.type) for f in msgspec.structs.fields(kind) if f.encode_name == part), StatedFacts)
+    names = ", ".join(f.encode_name for f in msgspec.structs.fields(kind))
+    return f"Keys {'of ' + '.'.join(path) if path else 'at the top'}: {names}."
+
+
+def _struct_of(kind: Any) -> Any:
+    """The struct in `tuple[X, ...]`, or the struct itself."""
+    return get_args(kind)[0] if get_origin(kind) is tuple else kind
 
 
 def read_facts(name: str, stream: BinaryIO) -> StatedFacts:
