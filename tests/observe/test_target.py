@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -73,3 +74,46 @@ def test_an_orphan_does_not_join_the_engine_below_its_new_parent(tree: tuple[int
     other = msgspec.structs.replace(table[child], pid=1 << 22, title="VLLM::APIServer_0", role="frontend")
     table[other.pid] = other
     assert [seen.pid for seen in target.tree_of(table, child)] == [child]
+
+
+ACTOR = """
+import socket, setproctitle
+setproctitle.setproctitle("ray::RayWorkerWrapper.execute_method")
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+links = []
+while True:
+    links.append(server.accept()[0])
+"""
+CALLER = """
+import socket, sys, setproctitle
+setproctitle.setproctitle("VLLM::EngineCore")
+links = [socket.create_connection(("127.0.0.1", int(port))) for port in sys.argv[1:]]
+print("ready", flush=True)
+input()
+"""
+
+
+@contextlib.contextmanager
+def running(program: str, *words: str) -> Iterator[tuple[int, str]]:
+    """A process of its own session, as a daemon starts it, and its first line."""
+    shell = [sys.executable, "-c", program, *words]
+    with subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        try:
+            yield child.pid, child.stdout.readline().strip()
+        finally:
+            child.kill()
+
+
+def test_a_ray_actor_belongs_to_the_engine_that_calls_it() -> None:
+    """Ray's daemon is the parent of all actors of all jobs on the host."""
+    with running(ACTOR) as (first, port), running(ACTOR) as (second, other):
+        with running(CALLER, port) as (caller, _), running(CALLER, other, other) as (stranger, _):
+            table = target.list_processes(Recogniser(load()))
+            assert [seen.pid for seen in target.tree_of(table, first) if seen.engine] == [caller, first]
+            assert [seen.pid for seen in target.tree_of(table, caller) if seen.engine] == [caller, first]
+            assert [seen.pid for seen in target.tree_of(table, second) if seen.engine] == [stranger, second]
+            assert not {first, second} & set(target.engines_on_host(table))
+        table = target.list_processes(Recogniser(load()))
+        assert [seen.pid for seen in target.tree_of(table, first)] == [first]

@@ -101,7 +101,7 @@ def listeners(pids: Sequence[int]) -> tuple[tuple[Listener, ...], tuple[Gap, ...
     Shape: one `Listener` a socket. When descriptors may not be read, those of the same user in the same
     network namespace with `pid=None`, and a Gap. Errors: none. Source: `/proc/PID/fd`, INET_DIAG.
     """
-    return _listeners(pids, *_socket_owners(pids))
+    return _listeners(pids, *socket_owners(pids))
 
 
 def _listeners(
@@ -139,7 +139,7 @@ def read_clients(pids: Sequence[int], *, ports: Iterable[int] | None = None) -> 
     near = [pid for pid in pids if same_namespace(pid, "net") is not False]
     if not near:
         return Clients(gaps=(foreign_network_gap(pids[0]),))
-    owners, unread = _socket_owners(near)
+    owners, unread = socket_owners(near)
     wanted = frozenset(ports) if ports is not None else None
     gaps: tuple[Gap, ...] = ()
     if wanted is None:
@@ -157,7 +157,7 @@ def read_clients(pids: Sequence[int], *, ports: Iterable[int] | None = None) -> 
     except (OSError, TimeoutError, struct.error) as error:
         reason = f"the kernel gave no TCP diagnostics ({error.__class__.__name__}: {error})"
         return Clients(gaps=(*gaps, Gap(source="sockets", reason=reason, remedy="modprobe tcp_diag on the host")))
-    internal = owners.keys() | _socket_owners([os.getpid()])[0].keys()
+    internal = owners.keys() | socket_owners([os.getpid()])[0].keys()
     inside = {(each.local, each.remote) for each in connections if each.inode in internal}
     links = [each for each in connections if each.local[1] in wanted and (each.remote, each.local) not in inside]
     owed = [each.received_age_ms / 1000 for each in links if each.owes]
@@ -171,7 +171,7 @@ def read_clients(pids: Sequence[int], *, ports: Iterable[int] | None = None) -> 
     )
 
 
-def _socket_owners(pids: Iterable[int]) -> tuple[dict[int, int], list[int]]:
+def socket_owners(pids: Iterable[int]) -> tuple[dict[int, int], list[int]]:
     """Pid by inode of each socket that `pids` hold open, and the pids whose descriptors may not be read."""
     owners: dict[int, int] = {}
     unread: list[int] = []

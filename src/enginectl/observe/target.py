@@ -13,7 +13,7 @@ import psutil
 
 from enginectl.errors import NoSuchProcess, NotAnEngine, UsageError
 from enginectl.model.observed import ProcessFact
-from enginectl.observe import threads
+from enginectl.observe import actors, threads
 from enginectl.observe.redact import redact_command
 
 Recognise = Callable[[str, Sequence[str]], tuple[str, str] | None]
@@ -73,9 +73,26 @@ def look(pid: int, recognise: Recognise) -> Seen | None:
 
 
 def list_processes(recognise: Recognise) -> dict[int, Seen]:
-    """All processes of the host that can be seen, by pid."""
+    """All processes of the host that can be seen, by pid. A Ray actor of an engine stands below its caller."""
     found = (look(pid, recognise) for pid in psutil.pids())
-    return {seen.pid: seen for seen in found if seen is not None}
+    table = {seen.pid: seen for seen in found if seen is not None}
+    known = [seen for seen in table.values() if seen.engine is not None and seen.role != "helper"]
+    if lost := [
+        seen.pid for seen in known if seen.title.startswith(actors.TITLE) and root_of(table, seen.pid) == seen.pid
+    ]:
+        for pid, caller in actors.callers(lost, (seen.pid for seen in known)).items():
+            if pid not in _ancestors(table, caller):  # two actors may call each other
+                table[pid] = msgspec.structs.replace(table[pid], parent_pid=caller)
+    return table
+
+
+def _ancestors(table: dict[int, Seen], pid: int) -> list[int]:
+    """`pid` and all above it."""
+    found: list[int] = []
+    while (node := table.get(pid)) is not None and pid not in found:
+        found.append(pid)
+        pid = node.parent_pid
+    return found
 
 
 def _children(table: dict[int, Seen]) -> dict[int, list[int]]:
