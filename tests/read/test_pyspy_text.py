@@ -1,6 +1,10 @@
+import io
+
 import pytest
 
-from enginectl.read import pyspy_text
+from enginectl.diagnose.diagnose import diagnose
+from enginectl.knowledge.loader import load
+from enginectl.read import pyspy_text, read
 
 SYMBOL = "ns::Channel<int, std::vector<long> >::wait(std::chrono::duration<long>)"
 
@@ -144,3 +148,23 @@ def test_control_characters_never_survive(reader):
     for bad in ("\\x1b", "\\x07", "\\x08", "\\x9b", "\\u202e"):
         assert bad not in text
     assert recording.snapshots[0].processes[0].threads[0].name is not None
+
+
+RAY = """Process 29748: ray::RayWorkerWrapper.execute_method
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread 29748 (idle): "MainThread"
+{inner}    Worker.main_loop (ray/_private/worker.py:1069)
+    <module> (ray/_private/workers/default_worker.py:323)
+"""
+TASK = """    RayWorkerWrapper.execute_method (mine.py:7)
+    FunctionActorManager._make_actor_method_executor.<locals>.actor_method_executor (ray/_private/function_manager.py:740)
+"""
+
+
+def test_a_ray_process_rests_in_its_main_loop_and_works_above_it() -> None:
+    seen = [
+        diagnose(read([("dump", io.BytesIO(RAY.format(inner=inner).encode()))]), load()).processes[0].threads[0]
+        for inner in ("", TASK)
+    ]
+    assert [thread.wait_point for thread in seen] == ["torch.ray.idle", "unknown"]

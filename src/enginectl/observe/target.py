@@ -78,12 +78,16 @@ def list_processes(recognise: Recognise) -> dict[int, Seen]:
     table = {seen.pid: seen for seen in found if seen is not None}
     known = [seen for seen in table.values() if seen.engine is not None and seen.role != "helper"]
     if lost := [
-        seen.pid for seen in known if seen.title.startswith(actors.TITLE) and root_of(table, seen.pid) == seen.pid
+        seen.pid for seen in known if seen.title.startswith(actors.TITLE) and not _is_engine(table.get(seen.parent_pid))
     ]:
         for pid, caller in actors.callers(lost, (seen.pid for seen in known)).items():
             if pid not in _ancestors(table, caller):  # two actors may call each other
                 table[pid] = msgspec.structs.replace(table[pid], parent_pid=caller)
     return table
+
+
+def _is_engine(seen: Seen | None) -> bool:
+    return seen is not None and seen.engine is not None
 
 
 def _ancestors(table: dict[int, Seen], pid: int) -> list[int]:
@@ -134,6 +138,8 @@ def _made_by(table: dict[int, Seen], seen: Seen, above: Seen) -> bool:
     An orphan has a new parent that did not: the host's or the container's first process, or a supervisor with other
     engines below it.
     """
+    if seen.title.startswith(actors.TITLE):
+        return False  # Ray's daemon made it, for whichever job
     if above.pid in (1, os.getpid()) or any(s.parent_pid == above.pid and s.role == "frontend" for s in table.values()):
         return False
     made = len(seen.command) == 1 or seen.command == above.command or "multiprocessing" in " ".join(seen.command)
