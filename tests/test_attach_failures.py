@@ -433,7 +433,11 @@ Thread 1 (Thread 0x7ed3637af740 (LWP 700) "python3"):
             file.seek(0)
         seen = read(order)
         assert {p.pid for p in seen.processes} == {700}
-        assert [t.tid for s in seen.snapshots for p in s.processes for t in p.threads if t.name == "worker"] == [731]
+        (snapshot,) = seen.snapshots  # two tools, one instant: nothing has moved between them
+        (process,) = snapshot.processes
+        rows = {t.tid: [f.function for f in t.frames or ()] for t in process.threads}
+        assert rows == {700: ["futex_wait"], 731: ["poll", "forward"]}
+        assert {t.tid: t.name for t in process.threads}[731] == "worker"
 
 
 def test_D8_cannot_stop_is_not_cannot_read() -> None:
@@ -496,11 +500,15 @@ def test_E3_an_unwinder_that_fails_on_this_architecture() -> None:
 
 
 def test_E4_a_stack_without_its_callers_is_torn() -> None:
-    whole = Frame(function="<module>", file="serve.py"), Frame(function="_bootstrap", file="threading.py")
+    whole = (
+        Frame(function="<module>", file="serve.py"),
+        Frame(function="_run_module_as_main", file="<frozen runpy>"),
+        Frame(function="Thread._bootstrap", file="threading.py"),
+    )
     inner = Frame(function="step", file="core.py")
-    rows = tuple(ThreadSample(tid=n, frames=frames) for n, frames in enumerate([(inner, root) for root in whole]))
-    torn = ThreadSample(tid=7, frames=(inner,))
-    assert stacks.without_torn((*rows, torn)) == (*rows, msgspec.structs.replace(torn, frames=None))
+    rows = tuple(ThreadSample(tid=n, frames=(inner, root)) for n, root in enumerate(whole))
+    assert stacks.torn(rows) == 0
+    assert stacks.torn((*rows, ThreadSample(tid=7, frames=(inner,)), ThreadSample(tid=8))) == 1
 
 
 def test_E7_an_engine_below_python_needs_native_frames() -> None:

@@ -7,10 +7,21 @@ import pytest
 from tests import situations as s
 from tests.situations import T, counters, engine, recording
 
+from enginectl.diagnose.advice import advice_lines
 from enginectl.diagnose.diagnose import diagnose
 from enginectl.knowledge.loader import load
 from enginectl.model.diagnosed import Diagnosis
-from enginectl.model.observed import GpuSample, ProcessFact, Recording, StatedFacts, StatedProgress, StatedRequests
+from enginectl.model.observed import (
+    CounterSample,
+    GpuSample,
+    ProcessFact,
+    ProcessSample,
+    Recording,
+    Snapshot,
+    StatedFacts,
+    StatedProgress,
+    StatedRequests,
+)
 
 KNOWLEDGE = load()
 MOVING = (counters(running=8, steps=100, tokens=1000), counters(running=8, steps=140, tokens=1400))
@@ -238,3 +249,51 @@ def test_the_same_recording_gives_the_same_diagnosis() -> None:
 def test_a_process_without_a_known_engine_has_no_role() -> None:
     seen = Recording(processes=(ProcessFact(pid=7, title="cat"),), snapshots=())
     assert verdict(seen).verdict.outcome == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("stated", "frozen", "words"),
+    [
+        (None, 12.0, "after 300 s without progress (--watchdog-timeout)."),
+        ("600", 200.0, "after 600 s without progress (--watchdog-timeout). At most 400 s of them are left."),
+        (None, 400.0, "That time is over: it should have ended already."),
+        ("0", 12.0, "after 300 s"),
+        ("nan", None, "after 300 s"),
+        ("inf", 12.0, "after 300 s"),
+    ],
+)
+def test_what_is_left_until_the_engine_ends_itself(stated: str | None, frozen: float | None, words: str) -> None:
+    flags = {"--watchdog-timeout": stated} if stated else {}
+    seen = Recording(processes=(ProcessFact(pid=1, engine="sglang", flags=flags),))
+    (line,) = advice_lines(
+        load(), seen, ["record-then-restart"], engine="sglang", version=None, culprit=None, frozen_seconds=frozen
+    )
+    assert words in line.text
+    assert "{" not in line.text
+
+
+@pytest.mark.parametrize(
+    ("preempted", "finished", "running", "fires"), [(3, 1, 1, True), (2, 1, 200, False), (1, 0, 0, False)]
+)
+def test_preemptions_are_weighed_against_the_work(preempted: int, finished: int, running: int, fires: bool) -> None:
+    def told_at(share: int) -> tuple[CounterSample, ...]:
+        told = {
+            "vllm:num_requests_running": running,
+            "vllm:num_requests_waiting": 3,
+            "vllm:num_preemptions_total": preempted * share,
+            "vllm:request_success_total": finished * share,
+            "vllm:generation_tokens_total": 1000 * share,
+        }
+        return tuple(CounterSample(name=name, value=float(value)) for name, value in told.items())
+
+    core = ProcessFact(pid=1, title="VLLM::EngineCore", engine="vllm", role="engine-core")
+    looks = tuple(
+        Snapshot(
+            offset_seconds=10.0 * share,
+            processes=(ProcessSample(pid=1, os_state="S", cpu_seconds=1.0),),
+            counters=told_at(share),
+        )
+        for share in (0, 1)
+    )
+    seen = diagnose(Recording(processes=(core,), snapshots=looks), load())
+    assert ("kv-cache-pressure" in {f.finding for f in seen.findings}) is fires

@@ -77,11 +77,11 @@ def test_an_orphan_does_not_join_the_engine_below_its_new_parent(tree: tuple[int
 
 
 ACTOR = """
-import socket, setproctitle
+import socket, sys, setproctitle
 setproctitle.setproctitle("ray::RayWorkerWrapper.execute_method")
 server = socket.create_server(("127.0.0.1", 0))
 print(server.getsockname()[1], flush=True)
-links = []
+links = [socket.create_connection(("127.0.0.1", int(port))) for port in sys.argv[1:]]
 while True:
     links.append(server.accept()[0])
 """
@@ -117,3 +117,15 @@ def test_a_ray_actor_belongs_to_the_engine_that_calls_it() -> None:
             assert not {first, second} & set(target.engines_on_host(table))
         table = target.list_processes(Recogniser(load()))
         assert [seen.pid for seen in target.tree_of(table, first)] == [first]
+
+
+def test_ranks_that_talk_among_themselves_still_belong_to_their_engine() -> None:
+    """The links between ranks outnumber the one of the engine, and an actor may be older than its engine."""
+    with (
+        running(ACTOR) as (first, port),
+        running(ACTOR, port, port, port) as (second, other),
+        running(CALLER, port, other) as (caller, _),
+    ):
+        table = target.list_processes(Recogniser(load()))
+        assert {seen.pid for seen in target.tree_of(table, first) if seen.engine} == {caller, first, second}
+        assert not {first, second} & set(target.engines_on_host(table))

@@ -54,9 +54,20 @@ _LIBRARY_PATH = re.compile(
 """Libraries that several engines use: they tell what is done there, not whose process it is."""
 
 
-def tells_engine(row: WaitPoint) -> bool:
-    """Whether a place tells to which engine the process belongs."""
-    return any(not _COMMON_PATH.match(path) and not _LIBRARY_PATH.match(path) for path in _paths(row))
+def telling_places(knowledge: Knowledge) -> frozenset[str]:
+    """Ids of the places that tell to which engine a process belongs."""
+    return _telling(_Holder(knowledge))
+
+
+@functools.lru_cache(maxsize=8)
+def _telling(holder: _Holder) -> frozenset[str]:
+    known = holder.knowledge
+    return frozenset(
+        row.id
+        for engine in known.engines
+        for row in known.waits.get(engine, ())
+        if any(not _COMMON_PATH.match(path) and not _LIBRARY_PATH.match(path) for path in _paths(row))
+    )
 
 
 def _names_its_engine(row: WaitPoint) -> bool:

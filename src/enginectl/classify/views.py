@@ -10,7 +10,7 @@ import msgspec
 
 from enginectl.classify import identify
 from enginectl.classify.match import Match, Matcher
-from enginectl.classify.matchers import matcher_for, tells_engine
+from enginectl.classify.matchers import matcher_for, telling_places
 from enginectl.classify.promote import promote
 from enginectl.knowledge.loader import Knowledge
 from enginectl.knowledge.schema import ProcessKind, ThreadRole
@@ -349,7 +349,7 @@ def _role_from_threads(views: Sequence[ThreadView]) -> str:
 
 
 def _engine_from_waits(views: Sequence[ThreadView], knowledge: Knowledge) -> str | None:
-    telling = {row.id for engine in knowledge.engines for row in knowledge.waits.get(engine, ()) if tells_engine(row)}
+    telling = telling_places(knowledge)
     stems = Counter(v.wait_id.partition(".")[0] for v in views if v.wait_id in telling)
     return next((stem for stem, _ in stems.most_common() if stem in knowledge.engines), None)
 

@@ -21,18 +21,21 @@ def short_command(command: Sequence[str]) -> str:
 
 def _gpu_memory(pids: Sequence[int]) -> dict[int, int]:
     """GPU memory in bytes by pid, over all GPUs; empty when NVML cannot tell."""
+    from enginectl.cli import pipeline
     from enginectl.observe.gpu import open_gpus
 
     reader, _ = open_gpus() if pids else (None, ())
     if reader is None:
         return {}
     try:
-        samples, _ = reader.read(pids)
+        samples, gaps = reader.read(pids)
     finally:
         reader.close()
+    for gap in gaps:
+        pipeline.note(f"GPU memory is not complete: {gap.reason}", quiet=False)
     found: dict[int, int] = {}
     for pid, size in ((pid, size) for sample in samples for pid, size in sample.process_memory_bytes.items()):
-        if pid.isdecimal():
+        if pid.isdecimal() and size:  # NVML knows the process, and not always its memory
             found[int(pid)] = found.get(int(pid), 0) + size
     return found
 

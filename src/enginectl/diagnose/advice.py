@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -9,6 +10,9 @@ from enginectl.knowledge.loader import Knowledge
 from enginectl.knowledge.schema import Advice
 from enginectl.model.diagnosed import AdviceLine, Culprit
 from enginectl.model.observed import Recording
+
+WORTH_A_COUNTDOWN = 0.2
+"""A hang that was seen for less of the watchdog's time may have begun long before: what is left is not known."""
 
 
 def version_key(text: str) -> tuple[int, ...]:
@@ -87,7 +91,13 @@ def _watchdog(
         limit = float(flags.get(row.watchdog_flag, row.watchdog_seconds))
     except ValueError:
         limit = row.watchdog_seconds
-    left = f" At most {max(0.0, limit - frozen_seconds):.0f} s of them are left." if frozen_seconds else ""
+    if not 0 < limit < math.inf:
+        limit = row.watchdog_seconds
+    left = ""
+    if frozen_seconds is not None and frozen_seconds >= limit:
+        left = " That time is over: it should have ended already."
+    elif frozen_seconds is not None and frozen_seconds >= WORTH_A_COUNTDOWN * limit:
+        left = f" At most {limit - frozen_seconds:.0f} s of them are left."
     return {"watchdog_seconds": f"{limit:g}", "watchdog_left": left}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginectl.diagnose.fact import Value, fact
+from enginectl.diagnose.fact import FACTS, Value, fact
 from enginectl.diagnose.measures import Measures
 
 FEWEST_PREEMPTIONS = 1.5
@@ -50,6 +50,13 @@ def _frozen(m: Measures, of: str, wait: str) -> Value:
     return clock.outstanding > 0
 
 
+@fact("engine.at_rest", "", "proc", "nothing is outstanding, or nothing is known of it and every engine thread rests")
+def _at_rest(m: Measures, of: str, wait: str) -> Value:
+    if m.engine.outstanding is not None:
+        return m.engine.outstanding == 0
+    return FACTS["threads.all_idle"].measure(m, "", "") is True
+
+
 @fact("engine.owed_seconds", "s", "engine-counters", "how long an answer has been owed without any movement")
 def _owed(m: Measures, of: str, wait: str) -> Value:
     clock = m.engine
@@ -86,16 +93,14 @@ def _abort_ratio(m: Measures, of: str, wait: str) -> Value:
     return aborted / total if total > 0 else 0.0
 
 
-@fact("engine.preempted_ratio", "ratio", "engine-counters", "preemptions among preemptions and finished requests")
+@fact("engine.preempted_ratio", "ratio", "engine-counters", "preemptions over preempted, finished and running requests")
 def _preempted_ratio(m: Measures, of: str, wait: str) -> Value:
-    preempted, finished, window = (
-        m.engine.preemptions_per_second,
-        m.engine.finished_per_second,
-        m.engine.window_seconds,
-    )
-    if preempted is None or finished is None or window is None:
+    preempted, finished = m.engine.preemptions_per_second, m.engine.finished_per_second
+    window, running = m.engine.window_seconds, m.engine.running
+    if preempted is None or finished is None or window is None or running is None:
         return None
-    return preempted / (preempted + finished) if preempted * window >= FEWEST_PREEMPTIONS else 0.0
+    count = preempted * window
+    return count / (count + finished * window + running) if count >= FEWEST_PREEMPTIONS else 0.0
 
 
 @fact("endpoint.state", "", "engine-counters", "how /metrics answered")

@@ -191,20 +191,25 @@ def _rank_buckets(m: Measures, of: str, wait: str) -> Value:
 
 @fact("ranks.odd", "ranks", "collectives", "ranks that launched another number of collectives than their peers")
 def _ranks_odd(m: Measures, of: str, wait: str) -> Value:
-    return None if m.collectives is None else float(sum(not r.silent for r in m.collectives.odd))
+    if m.collectives is None:
+        return None
+    apart = m.collectives.apart
+    return float(apart.members) if apart and not apart.silent else 0.0
 
 
 @fact("ranks.silent", "ranks", "collectives", "ranks that do not answer the collective library")
 def _ranks_silent(m: Measures, of: str, wait: str) -> Value:
-    return None if m.collectives is None else float(sum(r.silent for r in m.collectives.odd))
+    if m.collectives is None:
+        return None
+    apart = m.collectives.apart
+    return float(apart.members) if apart and apart.silent else 0.0
 
 
-@fact("ranks.odd_seconds", "s", "collectives", "time for which these ranks have stood apart without any change")
-def _ranks_odd_seconds(m: Measures, of: str, wait: str) -> Value:
-    return None if m.collectives is None else best(r.seconds for r in m.collectives.odd)
+@fact("ranks.apart_seconds", "s", "collectives", "time for which these ranks have stood apart without any change")
+def _ranks_apart_seconds(m: Measures, of: str, wait: str) -> Value:
+    return m.collectives.apart.seconds if m.collectives and m.collectives.apart else None
 
 
 @fact("ranks.apart", "", "collectives", "how the first rank that stands apart differs from its peers")
 def _ranks_apart(m: Measures, of: str, wait: str) -> Value:
-    odd = m.collectives.odd if m.collectives else ()
-    return odd[0].words(len(odd)) if odd else None
+    return m.collectives.apart.words() if m.collectives and m.collectives.apart else None

@@ -101,9 +101,10 @@ def culprit_of(measures: Measures, selector: str) -> Culprit | None:
 
 def _odd_count(measures: Measures) -> Culprit | None:
     """The rank that stands apart in its count of collectives; its process may be on another host."""
-    odd = next(iter(measures.collectives.odd if measures.collectives else ()), None)
-    if odd is None:
+    apart = measures.collectives.apart if measures.collectives else None
+    if apart is None:
         return None
+    odd = apart.ranks[0]
     process = measures.process_by_pid.get(odd.pid) if odd.pid is not None else None
     thread = next((t for t in process.threads if t.role in ("worker-loop", "engine-loop")), None) if process else None
     return Culprit(

@@ -25,7 +25,6 @@ def _case(case: Case, rule: Rule) -> list[str]:
 
 def rule_page(rule: Rule, knowledge: Knowledge) -> str:
     """One rule as Markdown with fixed headings."""
-    advice = {row.id: row for rows in knowledge.advice.values() for row in rows}
     lines = [f"# {rule.id} {rule.finding}", "", f"State: {rule.state}. Severity: {rule.severity}.", ""]
     lines += ["## What it says", "", _without_fields(rule.summary), "", "## Why", "", rule.why, ""]
     lines += ["## Do not read it as", "", rule.not_to_be_read_as, "", "## False alarms", "", rule.false_alarms, ""]
@@ -34,13 +33,26 @@ def rule_page(rule: Rule, knowledge: Knowledge) -> str:
         lines += _case(case, rule)
     if rule.needs:
         lines += ["", "Needs: " + ", ".join(rule.needs) + "."]
-    known = [advice[i] for i in rule.advice if i in advice]
+    known = [text for each in rule.advice for text in _advice(each, knowledge)]
     if known:
         lines += ["", "## What to do", ""]
-        lines += [
-            f"{n}. {row.text}" + (f" Expect: {row.expect}." if row.expect else "") for n, row in enumerate(known, 1)
-        ]
+        lines += [f"{n}. {text}" for n, text in enumerate(known, 1)]
     return "\n".join(lines) + "\n"
+
+
+def _advice(advice_id: str, knowledge: Knowledge) -> list[str]:
+    """The advice for any engine, and what an engine's own file says in its place."""
+    found: list[str] = []
+    for engine in sorted(knowledge.advice, key=lambda name: (name != "general", name)):
+        for row in knowledge.advice[engine]:
+            if row.id != advice_id:
+                continue
+            known = knowledge.engines.get(engine)
+            limit = f"{known.watchdog_seconds:g}" if known and known.watchdog_seconds else ""
+            text = row.text.replace("{watchdog_seconds}", limit).replace("{watchdog_left}", "")
+            text += f" Expect: {row.expect}." if row.expect else ""
+            found.append(text if engine == "general" else f"{engine}: {text}")
+    return found
 
 
 def _without_fields(text: str) -> str:

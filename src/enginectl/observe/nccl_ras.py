@@ -90,7 +90,7 @@ def read_communicators(
         return None, (Gap(source="collectives", reason=f"{where} {words}", remedy="ncclras -v"),)
     try:
         return parse_report(text, _locals(pids), is_json=is_json), ()
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         reason = f"{where} answered what is not understood ({type(error).__name__})"
         return None, (Gap(source="collectives", reason=reason, remedy="ncclras -v"),)
 
@@ -170,7 +170,10 @@ class _Lines:
 
 def _locals(pids: Sequence[int]) -> dict[tuple[str, int], int]:
     """Pids as seen here by (address of this host, pid as the process itself knows it)."""
-    hosts = {each.address.partition("%")[0] for rows in psutil.net_if_addrs().values() for each in rows}
+    try:
+        hosts = {each.address.partition("%")[0] for rows in psutil.net_if_addrs().values() for each in rows}
+    except OSError:
+        hosts = {"127.0.0.1", "::1"}
     own = {inner: pid for pid in pids for inner in pid_numbers(pid)[-1:]}
     return {(host, inner): pid for host in hosts for inner, pid in own.items()}
 

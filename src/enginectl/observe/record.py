@@ -68,6 +68,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     redact: bool = True
 
 
+def _moving_gap(dump: stacks.Dump) -> Gap:
+    rows = dump.threads or ()
+    torn = stacks.torn(rows)
+    words = f"{torn} of its {len(rows)} stacks are torn" if torn else "its stacks may be torn"
+    reason = f"it could not be stopped soon and was read while it ran: {words}"
+    return Gap(source=f"stacks of {dump.pid}", reason=reason, remedy="")
+
+
 class _Member(msgspec.Struct, frozen=True, kw_only=True):
     """A process of the tree while it is observed."""
 
@@ -292,8 +300,7 @@ class Observation:
         for each in dumps:
             if each.moving:
                 self._moving.setdefault(each.pid, RETRY_STOP_SNAPSHOTS)
-        reason = "it could not be stopped soon and was read while it ran: its stacks may be torn"
-        return [Gap(source=f"stacks of {each.pid}", reason=reason, remedy="") for each in dumps if each.moving]
+        return [_moving_gap(each) for each in dumps if each.moving]
 
     @staticmethod
     def _merge(sample: ProcessSample, dump: stacks.Dump | None) -> ProcessSample:

@@ -115,7 +115,10 @@ def _listeners(
     if not unread:
         return tuple(found.values()), ()
     for pid in unread:
-        uid = os.stat(f"/proc/{pid}").st_uid if os.path.exists(f"/proc/{pid}") else -1
+        try:
+            uid = os.stat(f"/proc/{pid}").st_uid
+        except OSError:
+            continue  # it has ended meanwhile
         for address, port, inode, owner in _listening(pid):
             if owner == uid and inode not in found:
                 found[inode] = Listener(address, port, None, owner)

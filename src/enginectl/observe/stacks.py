@@ -238,18 +238,17 @@ def _is_native(frame: _RawFrame) -> bool:
     return frame.name != "<module>" and not frame.filename.endswith((".py", ">"))
 
 
-ROOT_FUNCTIONS = frozenset({"<module>", "_bootstrap"})
-"""Where every Python stack begins: a module that is run, or the start of a thread."""
+ROOT_FUNCTIONS = frozenset({"<module>", "_run_module_as_main", "_bootstrap"})
+"""Where a Python stack begins: a module that is run, or the start of a thread. A thread made in C begins elsewhere."""
 
 
-def without_torn(rows: Sequence[ThreadSample]) -> tuple[ThreadSample, ...]:
-    """Threads read while they ran: a stack that does not begin at a known root was torn, and counts as not read."""
-    return tuple(
-        msgspec.structs.replace(row, frames=None)
-        if row.frames and row.frames[-1].function not in ROOT_FUNCTIONS
-        else row
-        for row in rows
-    )
+def torn(rows: Sequence[ThreadSample]) -> int:
+    """How many of these stacks do not begin at a known root: read while the thread ran, they may lack their callers.
+
+    They are kept: a thread without a stack would look like one that rests.
+    """
+    roots = [row.frames[-1].function.rpartition(".")[2] for row in rows if row.frames]
+    return sum(root not in ROOT_FUNCTIONS for root in roots)
 
 
 def _finish(run: _Run, limit: float) -> Dump:
@@ -340,8 +339,7 @@ def dump(
                 done = _finish(run, timeout_seconds)
                 if run.pid in unstopped:
                     pause = max(done.pause_seconds, paused.get(run.pid, 0.0))
-                    rows = without_torn(done.threads) if done.threads is not None else None
-                    done = msgspec.structs.replace(done, moving=True, pause_seconds=pause, threads=rows)
+                    done = msgspec.structs.replace(done, moving=True, pause_seconds=pause)
                 results[run.pid] = done
         time.sleep(POLL_SECONDS)
     failed = [p for p in pids if native and results[p].error in ("native-merge", "threads-ids", "timeout", "other")]

@@ -80,9 +80,11 @@ def list_processes(recognise: Recognise) -> dict[int, Seen]:
     if lost := [
         seen.pid for seen in known if seen.title.startswith(actors.TITLE) and not _is_engine(table.get(seen.parent_pid))
     ]:
-        for pid, caller in actors.callers(lost, (seen.pid for seen in known)).items():
-            if pid not in _ancestors(table, caller):  # two actors may call each other
-                table[pid] = msgspec.structs.replace(table[pid], parent_pid=caller)
+        for pid, callers in actors.callers(lost, [seen.pid for seen in known]).items():
+            # actors may call each other: nobody stands below itself
+            above = next((caller for caller in callers if pid not in _ancestors(table, caller)), None)
+            if above is not None:
+                table[pid] = msgspec.structs.replace(table[pid], parent_pid=above)
     return table
 
 

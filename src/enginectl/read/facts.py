@@ -13,7 +13,7 @@ from enginectl.model.observed import StatedFacts
 
 MAX_BYTES = 1 << 22
 _UNKNOWN = re.compile(r"unknown field `([^`]+)`")
-_AT = re.compile(r"at `\$\.?([^`]*)`")
+_AT = re.compile(r"at `\$\.?([^`]*)`$")
 
 
 def parse(text: str, name: str = "the facts file") -> StatedFacts:
@@ -45,12 +45,14 @@ def _keys_at(message: str) -> str:
     kind: Any = StatedFacts
     at = _AT.search(message)
     path = [re.sub(r"\[.*", "", part) for part in (at.group(1) if at else "").split(".") if part]
-    if not _UNKNOWN.search(message):
-        path = path[:-1]
+    known: list[str] = []
     for part in path:
-        kind = next((_struct_of(f.type) for f in msgspec.structs.fields(kind) if f.encode_name == part), StatedFacts)
+        inner = next((_struct_of(f.type) for f in msgspec.structs.fields(kind) if f.encode_name == part), None)
+        if not (isinstance(inner, type) and issubclass(inner, msgspec.Struct)):
+            break
+        kind, known = inner, [*known, part]
     names = ", ".join(f.encode_name for f in msgspec.structs.fields(kind))
-    return f"Keys {'of ' + '.'.join(path) if path else 'at the top'}: {names}."
+    return f"Keys {'of ' + '.'.join(known) if known else 'at the top'}: {names}."
 
 
 def _struct_of(kind: Any) -> Any:

@@ -17,14 +17,16 @@ from enginectl.model.observed import (
     ThreadSample,
     Understood,
 )
-from enginectl.read.draft import Draft
+from enginectl.read.draft import Draft, merged
 from enginectl.read.naming import TITLE_LIMIT, clean, command_of, flags_of, redact
 from enginectl.read.remarks import words_of
 from enginectl.read.source import Source
+from enginectl.read.tokens import FORMAT_NAMES, Layout
 
 MAX_THREADS = 1 << 18
 """Threads that are kept, over all files; more are counted only."""
 MAX_PROCESSES = 1 << 16
+_FROM_GDB = frozenset({FORMAT_NAMES[Layout.GDB], FORMAT_NAMES[Layout.PYBT]})
 _DEATH_ORDER = ("device-error", "collective-timeout", "out-of-memory", "fatal-signal", "exception")
 _REMEDIES = {
     "permission": "Dump again with the right to trace (root, or the capability SYS_PTRACE).",
@@ -44,6 +46,7 @@ class _Merger:
         self.times: list[str] = []
         self.seen: dict[int, int] = {}
         self.pthreads: dict[int, dict[int, int]] = {}
+        self.native: set[tuple[int, int]] = set()
         self.threads = self.frames = 0
         self.invented = 0
         self.redacted = False
@@ -72,14 +75,28 @@ class _Merger:
         threads = tuple(draft.threads[:room])
         self.samples[nth][pid] = ProcessSample(pid=pid, threads=_main_first(threads, pid))
         self.times[nth] = self.times[nth] or draft.when
+        if draft.formats <= _FROM_GDB:
+            self.native.add((nth, pid))
 
     def join_ids(self) -> None:
-        """Threads known by pthread id get the kernel's id, where any dump of the same process told both."""
-        for processes in self.samples if self.pthreads else ():
-            for pid, sample in processes.items():
-                if ids := self.pthreads.get(pid):
-                    rows = tuple(msgspec.structs.replace(t, tid=ids.get(t.tid, t.tid)) for t in sample.threads)
-                    processes[pid] = msgspec.structs.replace(sample, threads=_main_first(rows, pid))
+        """Threads known by pthread id get the kernel's id, where gdb told both for the same process.
+
+        A gdb dump beside another dump of the same process is the same instant seen from below: the two become one
+        sample, so that the difference between the tools is not taken for movement.
+        """
+        for pid, ids in self.pthreads.items():
+            own = [n for n, processes in enumerate(self.samples) if pid in processes]
+            native = [n for n in own if (n, pid) in self.native]
+            python = [n for n in own if (n, pid) not in self.native]
+            pairs = dict(zip(python, native, strict=False))
+            for n in python or native:
+                rows = [*self.samples[n][pid].threads]
+                if n in pairs:
+                    rows += self.samples[pairs[n]].pop(pid).threads
+                joined = _one_each(rows, ids)
+                self.samples[n][pid] = msgspec.structs.replace(self.samples[n][pid], threads=_main_first(joined, pid))
+        kept = [n for n, processes in enumerate(self.samples) if processes]
+        self.samples, self.times = [self.samples[n] for n in kept], [self.times[n] for n in kept]
 
     def _describe(self, draft: Draft, pid: int) -> None:
         words, taken = redact(draft.title.split(" "))
@@ -96,6 +113,25 @@ class _Merger:
             ranks={**old.ranks, **draft.ranks},
             flags=flags_of(command),
         )
+
+
+def _one_each(rows: Sequence[ThreadSample], ids: dict[int, int]) -> list[ThreadSample]:
+    """Each thread once, by the kernel's id: Python frames above the native ones of the same thread."""
+    found: dict[int, ThreadSample] = {}
+    for row in rows:
+        tid = ids.get(row.tid, row.tid)
+        other = found.get(tid)
+        if other is None:
+            found[tid] = msgspec.structs.replace(row, tid=tid)
+            continue
+        python, native = sorted((other, row), key=lambda t: all(f.native for f in t.frames or ()))
+        frames = python.frames or ()
+        if native.frames and all(f.native for f in native.frames) and not any(f.native for f in frames):
+            frames = merged(native.frames, frames)
+        found[tid] = msgspec.structs.replace(
+            python, tid=tid, name=python.name or native.name, frames=frames or native.frames
+        )
+    return list(found.values())
 
 
 def _main_first(threads: Sequence[ThreadSample], pid: int) -> tuple[ThreadSample, ...]:
