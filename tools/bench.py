@@ -125,6 +125,7 @@ def _collectors(pids: list[int]) -> list[tuple[str, Callable[[], object]]]:
         ("threads", lambda: [threads.read_threads(pid) for pid in pids]),
         ("host", lambda: host.read_host(pids[0])),
         ("file locks", lambda: locks.read_locks(pids)),
+        ("shared segments", lambda: shm.shared_segments(pids)),
         ("NCCL RAS, without a listener", lambda: nccl_ras.read_communicators(pids)),
         ("compilers", lambda: children.read_compilers(pids)),
         ("clients", lambda: sockets.read_clients(pids)),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from enginectl.observe.shm import read_shm
+from enginectl.observe.shm import read_shm, shared_segments
 
 FILL = """
 mount -t tmpfs -o size=1m tmpfs /dev/shm || exit 1
@@ -60,7 +60,7 @@ def test_size_and_free_bytes_are_those_of_the_targets_mount_namespace(filled: in
 def test_a_stranger_reads_a_shared_mount_and_gets_a_gap_for_a_foreign_one(filled: int) -> None:
     look = """
 import os, sys
-from enginectl.observe.shm import read_shm
+from enginectl.observe.shm import read_shm, shared_segments
 for pid in sys.argv[1:]:
     main, _, gaps = read_shm(int(pid))
     print(main.size_bytes if main else "none", len(gaps))
@@ -104,3 +104,36 @@ def test_other_memory_file_systems_with_open_files_are_told() -> None:
         child.stdout.close()
         os.rmdir(place)
     assert [(each.mount, each.size_bytes, each.open_files) for each in others] == [(place, 2 << 20, 1)]
+
+
+HOLD = """
+import sys
+from multiprocessing import resource_tracker, shared_memory
+mine = shared_memory.SharedMemory(name=sys.argv[1]) if len(sys.argv) > 1 else shared_memory.SharedMemory(create=True, size=4096)
+if len(sys.argv) > 1:
+    resource_tracker.unregister(mine._name, "shared_memory")
+print(mine.name, flush=True)
+input()
+if len(sys.argv) == 1:
+    mine.unlink()
+"""
+
+
+def test_a_segment_that_two_processes_hold_is_told_of_both() -> None:
+    def hold(*words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", HOLD, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    with hold() as first, hold() as alone:
+        assert first.stdout and alone.stdout
+        name = first.stdout.readline().strip()
+        assert alone.stdout.readline()
+        with hold(name) as second:
+            assert second.stdout and second.stdout.readline().strip() == name
+            found = shared_segments([first.pid, second.pid, alone.pid])
+            second.communicate("\n")
+        for each in (first, alone):
+            each.communicate("\n")
+    assert found == {first.pid: (name,), second.pid: (name,)}
+    assert not os.path.exists(f"/dev/shm/{name}")

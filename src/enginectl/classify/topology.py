@@ -22,13 +22,16 @@ HOLDING = frozenset({"lock", "ipc-send", "peer", "io"})
 
 
 def _candidates(views: Sequence[ProcessView], waiter: ThreadView, home: ProcessView) -> Iterable[ThreadView]:
-    """Threads that could act for `waiter`, nearest first: own process, parent and children, the same tree."""
+    """Threads that could act for `waiter`, nearest first: own process, parent and children, the same tree.
+
+    Of equally near processes those first that share memory with its own: rings between engine and worker are such.
+    """
     target = waiter.waits_for or ""
     process_role, _, thread_role = target.rpartition(":")
     kin = [p for p in views if p.pid == home.parent_pid or p.parent_pid == home.pid]
     siblings = [p for p in views if p.parent_pid == home.parent_pid and p.pid != home.pid and p not in kin]
     others = [p for p in views if p is not home and p not in kin and p not in siblings]
-    order = [home, *_ended_first(kin), *_ended_first(siblings), *_ended_first(others)]
+    order = [home, *(p for group in (kin, siblings, others) for p in _nearest_first(group, home))]
     for process in order:
         if process_role and process.role != process_role:
             continue
@@ -36,6 +39,11 @@ def _candidates(views: Sequence[ProcessView], waiter: ThreadView, home: ProcessV
             same = thread.role == thread_role or (thread_role == "ipc" and thread.role in ("ipc-in", "ipc-out"))
             if same and (thread.pid, thread.tid) != (waiter.pid, waiter.tid):
                 yield thread
+
+
+def _nearest_first(processes: Sequence[ProcessView], home: ProcessView) -> list[ProcessView]:
+    """As `_ended_first`, and of the others first those that share memory with `home`."""
+    return _ended_first(sorted(processes, key=lambda p: p.shared_segments.isdisjoint(home.shared_segments)))
 
 
 def _ended_first(processes: Sequence[ProcessView]) -> list[ProcessView]:

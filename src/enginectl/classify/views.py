@@ -309,6 +309,7 @@ def process_view(
         cpu_ratio=_growth(cpu) if len(cpu) > 1 else (stated_process.cpu_ratio if stated_process else None),
         rss_growth_bytes_per_second=_growth(rss),
         threads=tuple(sorted(views, key=lambda v: (v.tid != fact.pid, v.tid))),
+        shared_segments=frozenset(name for _, s in timeline for name in s.shared_segments),
         stacks_read=any(t.frames is not None for _, s in timeline for t in s.threads),
     )
 

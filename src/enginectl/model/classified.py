@@ -72,6 +72,7 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     rss_growth_bytes_per_second: float | None
     threads: tuple[ThreadView, ...]
     stacks_read: bool
+    shared_segments: frozenset[str] = frozenset()
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):

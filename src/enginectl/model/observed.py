@@ -73,6 +73,7 @@ class ProcessSample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     `os_state` is R S D T t Z, or X when the process has gone. `threads` holds Python threads first when
     stacks were read. `native_threads` counts threads without Python frames. `blocked_pipes` describes writes
     to full pipes (`fd 2 -> pipe:[123], no reader reads`), `held_locks` file locks somebody else holds.
+    `shared_segments` are the shared-memory files that it and another process of the tree hold open.
     `moving` says that the stacks were read while the process ran on: they may be torn.
     """
 
@@ -87,6 +88,7 @@ class ProcessSample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     shm_size_bytes: int | None = None
     blocked_pipes: tuple[str, ...] = ()
     awaited_file_locks: tuple[str, ...] = ()
+    shared_segments: tuple[str, ...] = ()
     compiler_children: int | None = None
     compiler_cpu_seconds: float | None = None
     unanswered_requests: int | None = None

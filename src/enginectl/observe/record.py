@@ -337,6 +337,7 @@ class Observation:
         """The slower facts of the host's side, for each process that is alive."""
         pids = [s.pid for s in samples if s.os_state not in ("X", "Z")]
         awaited, lock_gaps = locks.read_locks(pids)
+        segments = shm.shared_segments(pids)
         compiling, child_gaps = children.read_compilers(pids)
         clients = sockets.read_clients(self._own(pids), ports=self._ports())
         gaps += [*lock_gaps, *child_gaps, *clients.gaps]
@@ -357,6 +358,7 @@ class Observation:
                     shm_size_bytes=space.size_bytes if space else None,
                     blocked_pipes=blocked,
                     awaited_file_locks=awaited.get(sample.pid, ()),
+                    shared_segments=segments.get(sample.pid, ()),
                     compiler_children=compiling[sample.pid].count if sample.pid in compiling else None,
                     compiler_cpu_seconds=compiling[sample.pid].cpu_seconds if sample.pid in compiling else None,
                     unanswered_requests=clients.unanswered if sample.pid == front else None,

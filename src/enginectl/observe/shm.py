@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import msgspec
 
@@ -57,6 +58,28 @@ def read_shm(pid: int, *, others: bool = True) -> tuple[ShmSample | None, tuple[
     if main is None and not gaps:
         gaps.append(Gap(source="shm", reason=f"pid {pid} has no /dev/shm of its own", remedy=""))
     return main, tuple(more), tuple(gaps)
+
+
+def shared_segments(pids: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    """Shared-memory files that two or more of `pids` hold open: rings between an engine and its workers, tensors.
+
+    Shape: `{pid: ("psm_1a2b",)}`, only pids that share, names sorted. Two files of one name in two containers are two.
+    Errors: none; what may not be read is left out. Source: `/proc/PID/fd`, the device and inode behind each.
+    """
+    holders: dict[tuple[int, int], tuple[str, set[int]]] = {}
+    for pid in pids:
+        for fd, link in (fd_links(pid) or {}).items():
+            if not link.startswith("/dev/shm/"):
+                continue
+            try:
+                told = os.stat(f"/proc/{pid}/fd/{fd}")
+            except OSError:
+                continue
+            name = link.removeprefix("/dev/shm/").removesuffix(" (deleted)")
+            holders.setdefault((told.st_dev, told.st_ino), (name, set()))[1].add(pid)
+    shared = [(name, owners) for name, owners in holders.values() if len(owners) > 1]
+    found = {pid: tuple(sorted({name for name, owners in shared if pid in owners})) for pid in pids}
+    return {pid: names for pid, names in found.items() if names}
 
 
 def _measure(pid: int, mount: _Mount, ours: dict[str, str], open_files: int | None) -> ShmSample | None:
