@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "fixtures" / "golden"
 T = TypeVar("T")
+
+
+def pytest_configure() -> None:
+    """A shell that starts the suite in the background lets it ignore Ctrl-C, and every process below it inherits that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
