@@ -70,6 +70,19 @@ def test_a_hot_helper_is_shown() -> None:
     assert "tqdm_monitor" not in report
 
 
+def test_a_quiet_helper_process_is_counted_and_a_stopped_one_is_shown() -> None:
+    diagnosis = DIAGNOSES["idle"]()
+    thread = ThreadRow(tid=99, name="main", role="helper", wait_point="unknown", wait_class="idle", activity="waiting")
+    for state, shown in (("S", False), ("T", True)):
+        process = msgspec.structs.replace(
+            diagnosis.processes[0], pid=99, role="helper", title="resource_tracker", os_state=state, threads=(thread,)
+        )
+        report = render_text(msgspec.structs.replace(diagnosis, processes=(*diagnosis.processes, process)))
+        assert ("resource_tracker" in report) is shown
+        assert ("+ 1 helper process not shown" in report) is not shown
+        assert "helper (pid 99)" not in report.partition("Threads")[0]
+
+
 def test_a_deadlock_is_drawn_as_a_cycle_even_when_the_roles_do_not_name_it() -> None:
     diagnosis = DIAGNOSES["deadlock"]()
     last = msgspec.structs.replace(diagnosis.chain[-1], waits_for="lock-holder")

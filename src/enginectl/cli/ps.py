@@ -15,7 +15,7 @@ def short_command(command: Sequence[str]) -> str:
 
     words = list(redact_command(command)[0])
     if len(words) > 1 and words[0].rsplit("/", 1)[-1].startswith("python"):
-        words = words[1:]
+        words = words[2:] if words[1] == "-m" and len(words) > 2 else words[1:]
     return " ".join([words[0].rsplit("/", 1)[-1], *words[1:]])
 
 

@@ -111,7 +111,8 @@ def subject_sentence(diagnosis: Diagnosis) -> str:
     parts = [f"{words.clean(best.engine) or 'not recognised'} {words.clean(best.engine_version)}".strip()]
     parts += [f"Python {python}"] if python else []
     roles: dict[str, list[int]] = {}
-    for row in rows:
+    engine_rows = [row for row in rows if row.role != "helper"]
+    for row in engine_rows or rows:
         roles.setdefault(words.clean(row.role) or "process", []).append(row.pid)
     for role, pids in roles.items():
         known = sorted(pid for pid in pids if pid > 0)

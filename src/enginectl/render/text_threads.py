@@ -8,7 +8,7 @@ from enginectl.model.diagnosed import Diagnosis, ThreadRow
 from enginectl.render import words
 from enginectl.render.chain import LOOK_HERE, ChainStep, find_process, find_thread, view_chain
 from enginectl.render.lines import Line, cut, pad, paragraph, spread, width_of
-from enginectl.render.threads import folded_note, group_processes
+from enginectl.render.threads import folded_note, group_processes, split_quiet
 
 FRAMES_SHOWN = 8
 _FRAME = re.compile(r"(.*?)\s*\((.*)\)$")
@@ -59,7 +59,7 @@ def _step(step: ChainStep, depth: int, width: int) -> list[Line]:
 
 def thread_lines(diagnosis: Diagnosis, width: int, *, verbose: bool = False) -> list[Line]:
     """One table per process (or per group of equal processes); the culprit's row starts with ">"."""
-    groups = group_processes(diagnosis, verbose=verbose)
+    groups, quiet = split_quiet(group_processes(diagnosis, verbose=verbose))
     columns = _columns([row for group in groups for row in group.shown], width)
     culprit = diagnosis.verdict.culprit if diagnosis.verdict.outcome == "decided" else None
     lines: list[Line] = [((_table_row(_HEADERS, columns, " ", width), "dim"),)] if any(g.shown for g in groups) else []
@@ -70,6 +70,11 @@ def thread_lines(diagnosis: Diagnosis, width: int, *, verbose: bool = False) -> 
             lines.append(((_table_row(_cells(row), columns, ">" if here else " ", width), "bold" if here else ""),))
         if note := folded_note(group):
             lines.append(((cut(f"    {note}", width), "dim"),))
+    if quiet:
+        pids = [row.pid for group in quiet for row in group.members]
+        lines.append(
+            ((cut(f"  + {words.plural(len(pids), 'helper process', 'helper processes')} not shown", width), "dim"),)
+        )
     return lines
 
 

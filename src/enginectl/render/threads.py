@@ -12,11 +12,15 @@ _ALIKE_FROM = 3
 
 
 class ProcessGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Processes that stand alike (one, as a rule), the rows to show of the first, and the count folded away."""
+    """Processes that stand alike (one, as a rule), the rows to show of the first, and the count folded away.
+
+    `quiet` are helpers of which nothing matters to the diagnosis.
+    """
 
     members: tuple[ProcessRow, ...]
     shown: tuple[ThreadRow, ...]
     folded: tuple[ThreadRow, ...]
+    quiet: bool = False
 
     @property
     def heading(self) -> str:
@@ -50,6 +54,12 @@ def group_processes(diagnosis: Diagnosis, *, verbose: bool = False) -> list[Proc
     return [_group(members, marked, verbose) for members in split]
 
 
+def split_quiet(groups: list[ProcessGroup]) -> tuple[list[ProcessGroup], list[ProcessGroup]]:
+    """The groups to show and the quiet ones; with nothing but quiet ones, all are shown."""
+    loud = [group for group in groups if not group.quiet]
+    return (loud, [group for group in groups if group.quiet]) if loud else (groups, [])
+
+
 def folded_note(group: ProcessGroup) -> str:
     """One line for the threads that are not shown, empty when there are none."""
     if not group.folded:
@@ -61,11 +71,15 @@ def folded_note(group: ProcessGroup) -> str:
 def _group(members: list[ProcessRow], marked: set[tuple[int, int | None]], verbose: bool) -> ProcessGroup:
     threads = members[0].threads
     shown = [row for row in threads if verbose or _matters(row, members[0].pid, marked)]
+    quiet = not shown and members[0].role == "helper" and not words.os_state(members[0].os_state)
     if not shown:  # of a helper process whose stacks were not read there is nothing to show
         shown = [row for row in threads[:4] if members[0].role != "helper" or row.frames]
     kept = {id(row) for row in shown}
     return ProcessGroup(
-        members=tuple(members), shown=tuple(shown), folded=tuple(row for row in threads if id(row) not in kept)
+        members=tuple(members),
+        shown=tuple(shown),
+        folded=tuple(row for row in threads if id(row) not in kept),
+        quiet=quiet,
     )
 
 
