@@ -108,7 +108,7 @@ def _listener(pids: Sequence[int]) -> tuple[Listener | None, int]:
     ports = {DEFAULT_PORT}
     for pid in pids:
         tail = (read_variable(pid, "NCCL_RAS_ADDR") or "").rpartition(":")[2]
-        if tail.isdecimal():
+        if tail.isdecimal() and len(tail) <= 5:
             ports.add(int(tail))
     mine, _ = listeners(pids)
     found = [each for each in mine if each.port in ports and each.pid is not None]
