@@ -16,6 +16,7 @@ from enginectl.observe.fds import access_mode, all_pids, fd_links, name_of, stat
 
 PIPE_WRITE_WCHANS = frozenset({"pipe_write", "anon_pipe_write", "pipe_wait_writable", "fifo_pipe_write"})
 TERMINAL_WRITE_WCHANS = frozenset({"n_tty_write", "wait_woken", "tty_write_lock"})
+WRITE_WCHANS = PIPE_WRITE_WCHANS | TERMINAL_WRITE_WCHANS
 _WRITE_CALLS = {"x86_64": frozenset({1, 18, 20, 275, 276}), "aarch64": frozenset({64, 66, 68, 75, 76})}
 _TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
 _TERMINAL = "a terminal that takes no output (paused with Ctrl-S, or nobody reads)"
@@ -33,7 +34,7 @@ def read_pipes(pid: int, wchans: Mapping[int, str] | None = None) -> tuple[tuple
     if known is None or (known and all(value in ("", "0") for value in known.values()) and not _readable(pid)):
         reason = f"the wait channels of pid {pid} may not be read, so a blocked write would not show"
         return (), (Gap(source="pipes", reason=reason, remedy="run enginectl as the engine's user, or as root"),)
-    blocked = [tid for tid, value in known.items() if value in PIPE_WRITE_WCHANS or value in TERMINAL_WRITE_WCHANS]
+    blocked = [tid for tid, value in known.items() if value in WRITE_WCHANS]
     if not blocked:
         return (), ()
     links = fd_links(pid)

@@ -24,20 +24,7 @@ from enginectl.model.observed import (
     Snapshot,
     ThreadSample,
 )
-from enginectl.observe import (
-    children,
-    counters,
-    host,
-    locks,
-    nccl_ras,
-    pipes,
-    preflight,
-    shm,
-    sockets,
-    stacks,
-    target,
-    threads,
-)
+from enginectl.observe import counters, host, nccl_ras, preflight, process_facts, stacks, target, threads
 from enginectl.observe.environment import read_environment
 from enginectl.observe.gpu import GpuReader, open_gpus
 
@@ -51,7 +38,6 @@ COLLECTIVES_PAUSE_SECONDS = 5.0
 """The collective library is asked about its ranks at most this often: each question goes to all of them."""
 
 Progress = Callable[[str], None]
-WRITE_WCHANS = pipes.PIPE_WRITE_WCHANS | pipes.TERMINAL_WRITE_WCHANS
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,7 +215,12 @@ class Observation:
             dumps = self._dump(before, gaps)
         samples = [self._merge(before[m.fact.pid], dumps.get(m.fact.pid)) for m in self._members]
         if with_ends:
-            samples = self._facts(samples, gaps)
+            alive = [s.pid for s in samples if s.os_state not in ("X", "Z")]
+            front = next((s.pid for s in samples if s.pid in self._front_pids()), None)
+            samples, fact_gaps = process_facts.completed(
+                samples, alive, clients_of=self._own(alive), ports=self._ports(), front=front
+            )
+            gaps += fact_gaps
         communicators = self._communicators(gaps) if with_ends else None
         reading, host_gaps = host.read_host(self._members[0].fact.pid) if with_ends else (None, ())
         gaps += host_gaps
@@ -332,42 +323,6 @@ class Observation:
             stack_seconds=dump.wall_seconds,
             moving=dump.moving,
         )
-
-    def _facts(self, samples: list[ProcessSample], gaps: list[Gap]) -> list[ProcessSample]:
-        """The slower facts of the host's side, for each process that is alive."""
-        pids = [s.pid for s in samples if s.os_state not in ("X", "Z")]
-        awaited, lock_gaps = locks.read_locks(pids)
-        segments = shm.shared_segments(pids)
-        compiling, child_gaps = children.read_compilers(pids)
-        clients = sockets.read_clients(self._own(pids), ports=self._ports())
-        gaps += [*lock_gaps, *child_gaps, *clients.gaps]
-        front = next((s.pid for s in samples if s.pid in self._front_pids()), None)
-        result: list[ProcessSample] = []
-        for sample in samples:
-            if sample.pid not in pids:
-                result.append(sample)
-                continue
-            space, _, shm_gaps = shm.read_shm(sample.pid, others=False)
-            waiting = {t.tid: t.wchan for t in sample.threads if t.wchan in WRITE_WCHANS}
-            blocked, pipe_gaps = pipes.read_pipes(sample.pid, waiting) if waiting else ((), ())
-            gaps += [*shm_gaps, *pipe_gaps]
-            result.append(
-                msgspec.structs.replace(
-                    sample,
-                    shm_free_bytes=space.free_bytes if space else None,
-                    shm_size_bytes=space.size_bytes if space else None,
-                    blocked_pipes=blocked,
-                    awaited_file_locks=awaited.get(sample.pid, ()),
-                    shared_segments=segments.get(sample.pid, ()),
-                    compiler_children=compiling[sample.pid].count if sample.pid in compiling else None,
-                    compiler_cpu_seconds=compiling[sample.pid].cpu_seconds if sample.pid in compiling else None,
-                    unanswered_requests=clients.unanswered if sample.pid == front else None,
-                    unanswered_seconds=clients.unanswered_seconds if sample.pid == front else None,
-                    unclear_requests=clients.unclear if sample.pid == front else None,
-                    unclear_seconds=clients.unclear_seconds if sample.pid == front else (),
-                )
-            )
-        return result
 
     def _own(self, pids: list[int]) -> list[int]:
         """Processes that are known parts of the engine: a client that lives in the same tree still is a client."""
